@@ -3,9 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from dragoman.engine.admin.delegation_tree import DelegationTrees, UpstreamWord
+from dragoman.admin.logs import UpstreamWord
+from dragoman.admin.overview import UpstreamLine
+from dragoman.engine.admin.delegation_tree import DelegationTrees
 from dragoman.engine.admin.folded_places import LOG_BYTES
-from dragoman.engine.admin.overview import UpstreamLine
 from dragoman.engine.lineage import child_of
 from dragoman.model.events import Delegated, Logged, Noted, StatusChanged
 from dragoman.model.ids import SystemClock, timestamp

@@ -10,13 +10,14 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
+from dragoman.admin.overview import UpstreamLine
 from dragoman.auth.keys import make_key
 from dragoman.engine.admin.access import Operator
 from dragoman.engine.admin.administration import Administration
 from dragoman.engine.admin.folded_places import LOG_BYTES, PLACES_BYTES_MAX, FoldedPlaces
 from dragoman.engine.admin.inspection import Inspector
 from dragoman.engine.admin.moments import Moments
-from dragoman.engine.admin.overview import ServerFacts, UpstreamLine
+from dragoman.engine.admin.overview import ServerFacts
 from dragoman.engine.admin.upstream_questions import UpstreamQuestions
 from dragoman.engine.api import Run
 from dragoman.engine.handlers.audit import Keeping, Trail

@@ -1,6 +1,7 @@
 """Numbers of tasks for an operator."""
 
-from dragoman.engine.admin.overview import AgentFacts, Overview, UpstreamLine, WorkerLine
+from dragoman.admin.overview import AgentFacts, UpstreamLine, WorkerLine
+from dragoman.engine.admin.overview import Overview
 from dragoman.model.events import Submitted
 from dragoman.model.ids import timestamp
 from dragoman.model.message import Message, Part, Role

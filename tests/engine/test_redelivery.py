@@ -6,8 +6,9 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from dragoman.engine.admin.deliveries import DeadLetters, DeadLettersChanged, redeliver
-from dragoman.engine.admin.redelivery import NotSentAgain, SentDeliveries, send_again
+from dragoman.admin.webhooks import DeadLetters, DeadLettersChanged, NotSentAgain
+from dragoman.engine.admin.deliveries import redeliver
+from dragoman.engine.admin.redelivery import SentDeliveries, send_again
 from dragoman.engine.announcements import Step
 from dragoman.model.ids import SystemClock
 from dragoman.model.task import TaskHead

@@ -6,8 +6,9 @@ from decimal import Decimal
 
 import pytest
 
+from dragoman.admin.usage import UsageQuery
 from dragoman.config import Price, Prices
-from dragoman.engine.admin.usage_report import UsageQuery, UsageReporter
+from dragoman.engine.admin.usage_report import UsageReporter
 from dragoman.model.errors import InvalidParams
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import Usage

@@ -11,8 +11,7 @@ from dragoman.cli.tables import count, table
 from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
-    from dragoman.engine.admin.key_beginnings import KeyBeginnings
-    from dragoman.engine.admin.keys import IssuedKey, KeyLine
+    from dragoman.admin.keys import IssuedKey, KeyBeginnings, KeyLine
     from dragoman.model.principal import KeyLimits
 
 FIRST_KEY = (

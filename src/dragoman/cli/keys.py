@@ -21,7 +21,7 @@ from dragoman.config import Config, agent_id_fault
 from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
-    from dragoman.engine.admin.keys import IssuedKey, KeyLine
+    from dragoman.admin.keys import IssuedKey, KeyLine
 
 EXPIRES_MAX = timedelta(days=36_525)
 """The longest validity. More than a century is a typing error, and may exceed what a date can express."""
@@ -256,7 +256,7 @@ def _create(
     force: bool = False,
     **limits: int | None,
 ) -> None:
-    from dragoman.engine.admin.keys import BARE_ROLES, NAME, KeyRequest, LimitChanges
+    from dragoman.admin.keys import BARE_ROLES, NAME, KeyRequest, LimitChanges
     from dragoman.model.principal import AccessRole, Scope
 
     if not NAME.fullmatch(name):
@@ -298,8 +298,8 @@ def _list(place: TaskPlace, as_json: bool) -> None:
 
 
 def _update(place: TaskPlace, key_id: str, limits: Mapping[str, int | None], as_json: bool) -> None:
+    from dragoman.admin.keys import LimitChanges
     from dragoman.cli.key_text import limits_text
-    from dragoman.engine.admin.keys import LimitChanges
 
     if all(limit is None for limit in limits.values()):
         flags = ", ".join("--" + name.replace("_", "-") for name, _, _ in LIMITS)
@@ -315,7 +315,7 @@ def _update(place: TaskPlace, key_id: str, limits: Mapping[str, int | None], as_
 
 
 def _rotate(place: TaskPlace, key_id: str, overlap: str | None, expires: str | None, as_json: bool) -> None:
-    from dragoman.engine.admin.keys import RotateRequest
+    from dragoman.admin.keys import RotateRequest
 
     wanted = RotateRequest(
         overlap_s=0 if overlap is None else _age_s("--overlap", overlap, OVERLAP_MAX),
@@ -341,8 +341,8 @@ def _show_one(place: TaskPlace, key_id: str, as_json: bool) -> None:
 def _revoke(
     place: TaskPlace, key_id: str, as_json: bool, *, force: bool, stop: bool, tasks: bool, dry_run: bool
 ) -> None:
+    from dragoman.admin.keys import RevokeRequest
     from dragoman.cli.key_text import describe_stop
-    from dragoman.engine.admin.keys import RevokeRequest
 
     for flag, given in (("--tasks", tasks), ("--dry-run", dry_run)):
         if given and not stop:
@@ -415,7 +415,7 @@ def _served_agents(place: TaskPlace) -> list[str]:
     """The agents of the server that is named, or that runs on the local store; none if none answers."""
     import asyncio
 
-    from dragoman.engine.admin.overview import AgentLines
+    from dragoman.admin.overview import AgentLines
 
     client = place.server_client()
     try:

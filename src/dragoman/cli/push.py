@@ -18,7 +18,7 @@ from dragoman.cli.store_commands import at_store, operator
 from dragoman.cli.tables import json_flag, moment, table
 
 if TYPE_CHECKING:
-    from dragoman.engine.admin.deliveries import DeadLetters, DeadLettersChanged
+    from dragoman.admin.webhooks import DeadLetters, DeadLettersChanged
     from dragoman.store.api import Store
     from dragoman.store.outbox import Owed
 
@@ -179,7 +179,7 @@ def drop(place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending: 
 
 def _choose(numbers: tuple[int, ...], everything: bool, pending: bool, delivered: bool = False) -> "DeadLetters":
     """The deliveries that are named, each once."""
-    from dragoman.engine.admin.deliveries import DeadLetters
+    from dragoman.admin.webhooks import DeadLetters
 
     if everything == bool(numbers):
         raise click.UsageError("say which: NUMBERs from `dragoman push list --dead`, or --all")
@@ -201,14 +201,15 @@ async def _count(store: "StoredRecords", chosen: "DeadLetters") -> int:
 
 def _change(place: TaskPlace, action: str, chosen: "DeadLetters") -> "DeadLettersChanged":
     """Change deliveries, and record it in the audit trail."""
+    from dragoman.admin.webhooks import DeadLettersChanged
     from dragoman.engine.admin import deliveries
     from dragoman.store.audit import AuditEntry
 
     if place.server is not None:
         path = "/webhooks:redeliver" if action == "webhooks.redeliver" else "/webhooks:delete"
-        return run(place.client().post(path, chosen, deliveries.DeadLettersChanged))
+        return run(place.client().post(path, chosen, DeadLettersChanged))
 
-    async def work(store: "Store") -> "DeadLettersChanged":
+    async def work(store: "Store") -> DeadLettersChanged:
         now_ms = store.clock.now_ms()
         if action == "webhooks.redeliver":
             changed = await deliveries.redeliver(store, renderer(), chosen, now_ms)

@@ -8,8 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-CancelOutcome = Literal["accepted", "refused", "unanswered"]
-"""The other server's answer to a cancel that followed ours."""
+from dragoman.model.task import CancelOutcome
 
 _OUTCOMES: dict[str, CancelOutcome] = {"accepted": "accepted", "refused": "refused", "unanswered": "unanswered"}
 

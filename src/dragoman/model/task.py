@@ -4,7 +4,7 @@ Invariant: `Task` encodes to pure A2A 1.0 JSON. Everything that 1.0 lacks is in 
 """
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -85,6 +85,10 @@ class Task(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True
 
 TOKENS_MAX = (1 << 53) - 1
 """The highest number of tokens that is counted: every reader of JSON keeps it exact (RFC 8259 §6)."""
+
+
+CancelOutcome = Literal["accepted", "refused", "unanswered"]
+"""The other server's answer to a cancel that followed ours."""
 
 
 class Progress(Struct, frozen=True, array_like=True, gc=False):

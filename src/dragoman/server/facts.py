@@ -5,11 +5,11 @@ Invariant: everything is read from the agents at the moment of the request.
 
 from collections.abc import Mapping
 
+from dragoman.admin.overview import AgentFacts, KnownWorker, UpstreamLine, WorkerLease, WorkersHere
 from dragoman.agents.kinds import upstream_agents, worker_agents
 from dragoman.agents.worker.leases import Leases
 from dragoman.agents.worker.roster import RosterEntry
 from dragoman.bindings.streams import Streams
-from dragoman.engine.admin.overview import AgentFacts, KnownWorker, UpstreamLine, WorkerLease, WorkersHere
 from dragoman.engine.api import Runner
 from dragoman.model.task import TaskStatus
 

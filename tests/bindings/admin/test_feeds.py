@@ -11,22 +11,26 @@ import aiohttp
 import msgspec
 import pytest
 
+from dragoman.admin.overview import (
+    AgentFacts,
+    DeliveryFacts,
+    FeedReset,
+    ReplicaFacts,
+    ReplicaLines,
+    ServedAgentFacts,
+    TaskChange,
+    UpstreamFacts,
+    UpstreamLine,
+    WorkerFacts,
+    WorkerLine,
+)
 from dragoman.bindings.admin.route import PREFIX
 from dragoman.bindings.admin.routes import ROUTES
 from dragoman.bus.api import NoBus
 from dragoman.config import Config
 from dragoman.engine.admin.change_feeds import CHANGES_MAX, GAP_MAX_MS, ChangeReader
 from dragoman.engine.admin.change_hints import ChangeHints
-from dragoman.engine.admin.feeds import (
-    DeliveryFacts,
-    FeedReset,
-    ReplicaFacts,
-    ServedAgentFacts,
-    TaskChange,
-    UpstreamFacts,
-    WorkerFacts,
-)
-from dragoman.engine.admin.overview import AgentFacts, Overview, ReplicaLines, UpstreamLine, WorkerLine
+from dragoman.engine.admin.overview import Overview
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole
 from dragoman.model.task import TaskState, TaskStatus

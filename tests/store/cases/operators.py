@@ -9,10 +9,10 @@ from functools import partial
 from secrets import token_bytes
 from typing import Any
 
+from dragoman.admin.tasks import AnswerPart, TaskAnswer
 from dragoman.auth.keys import make_key
 from dragoman.engine.admin.access import Operator
 from dragoman.engine.admin.administration import Administration
-from dragoman.engine.admin.task_changes import AnswerPart, TaskAnswer
 from dragoman.engine.handler import Snapshot
 from dragoman.engine.handlers.audit import Keeping, Trail
 from dragoman.model.errors import TaskNotCancelable, TaskNotFound, UnsupportedOperation

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from dragoman.agents.remote.failures import Unfound
 from dragoman.engine.api import Run
-from dragoman.engine.upstream_notes import CancelOutcome, UpstreamNotes
+from dragoman.engine.upstream_notes import UpstreamNotes
 from dragoman.model.errors import A2AError
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.lifecycle import SETTLED, SPELLED
-from dragoman.model.task import Task, TaskStatus
+from dragoman.model.task import CancelOutcome, Task, TaskStatus
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 
 

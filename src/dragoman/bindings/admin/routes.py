@@ -7,35 +7,10 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from dragoman.bindings.admin.remote_routes import REMOTE_ROUTES
-from dragoman.bindings.admin.route import AdminRoute
-from dragoman.dialects.json_bounds import EXACT_MAX
-from dragoman.engine.admin.conversations import ConversationLines, ConversationQuery
-from dragoman.engine.admin.delegation_tree import Tree
-from dragoman.engine.admin.deliveries import (
-    DeadLetters,
-    DeadLettersChanged,
-    DeliveryLines,
-    DeliveryQuery,
-    DeliveryReport,
-    TaskDeliveries,
-)
-from dragoman.engine.admin.feeds import (
-    DeliveryFacts,
-    FeedReset,
-    LogEnded,
-    LogPruned,
-    OperatorAct,
-    ReplicaFacts,
-    ServedAgentFacts,
-    TaskChange,
-    UpstreamFacts,
-    WorkerFacts,
-)
-from dragoman.engine.admin.inspection import TaskFilter, TaskLines, TaskOrder, TaskReport, Timeline, TimelineEntry
-from dragoman.engine.admin.key_beginnings import KeyBeginnings
-from dragoman.engine.admin.keys import (
+from dragoman.admin.audit import AuditLines, AuditQuery
+from dragoman.admin.keys import (
     IssuedKey,
+    KeyBeginnings,
     KeyLine,
     KeyLines,
     KeyQuery,
@@ -45,25 +20,55 @@ from dragoman.engine.admin.keys import (
     RevokeRequest,
     RotateRequest,
 )
-from dragoman.engine.admin.moments import Moment
-from dragoman.engine.admin.overview import AgentLines, ReplicaLines, Stats, UpstreamLines, WorkerLines
-from dragoman.engine.admin.paused_hosts import HostChanged, HostName, PausedHostLines
-from dragoman.engine.admin.playback import Recording
-from dragoman.engine.admin.records import AuditLines, AuditQuery
-from dragoman.engine.admin.task_changes import (
+from dragoman.admin.logs import LogEnded, LogPruned, Moment, Recording, Timeline, TimelineEntry, Tree, Wire
+from dragoman.admin.overview import (
+    AgentLines,
+    DeliveryFacts,
+    FeedReset,
+    OperatorAct,
+    ReplicaFacts,
+    ReplicaLines,
+    ServedAgentFacts,
+    Stats,
+    TaskChange,
+    UpstreamFacts,
+    UpstreamLines,
+    WorkerFacts,
+    WorkerLines,
+)
+from dragoman.admin.tasks import (
     CancelReason,
     CancelReport,
     CancelRequest,
     ChangedTask,
+    ConversationLines,
+    ConversationQuery,
     DeletedTask,
     DeleteReport,
     DeleteRequest,
     SentAgain,
     TaskAnswer,
+    TaskFilter,
+    TaskLines,
+    TaskOrder,
+    TaskReport,
+    UpstreamAnswer,
 )
-from dragoman.engine.admin.upstream_questions import UpstreamAnswer
-from dragoman.engine.admin.usage_report import UsageQuery, UsageReport
-from dragoman.engine.admin.wire import Wire
+from dragoman.admin.usage import UsageQuery, UsageReport
+from dragoman.admin.webhooks import (
+    DeadLetters,
+    DeadLettersChanged,
+    DeliveryLines,
+    DeliveryQuery,
+    DeliveryReport,
+    HostChanged,
+    HostName,
+    PausedHostLines,
+    TaskDeliveries,
+)
+from dragoman.bindings.admin.remote_routes import REMOTE_ROUTES
+from dragoman.bindings.admin.route import AdminRoute
+from dragoman.dialects.json_bounds import EXACT_MAX
 
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 

@@ -13,9 +13,9 @@ from dragoman.cli.admin.server import AdminClient, InputRefusal, ServerRefusal, 
 from dragoman.cli.store_commands import at_store, operator
 
 if TYPE_CHECKING:
-    from dragoman.engine.admin.key_beginnings import KeyBeginnings
-    from dragoman.engine.admin.keys import (
+    from dragoman.admin.keys import (
         IssuedKey,
+        KeyBeginnings,
         KeyLine,
         KeyRequest,
         LimitChanges,
@@ -65,7 +65,7 @@ class StoredKeys:
 
     async def all(self) -> "tuple[KeyLine, ...]":
         """Every key, oldest first."""
-        from dragoman.engine.admin.keys import KeyQuery
+        from dragoman.admin.keys import KeyQuery
 
         page = await self._changes.list(self._operator, KeyQuery(limit=PAGE))
         found = page.keys
@@ -125,7 +125,7 @@ class RemoteKeys:
 
     async def all(self) -> "tuple[KeyLine, ...]":
         """Every key, oldest first."""
-        from dragoman.engine.admin.keys import KeyLines
+        from dragoman.admin.keys import KeyLines
 
         page = await self._client.get("/keys", {"limit": PAGE}, KeyLines)
         found = page.keys
@@ -136,32 +136,31 @@ class RemoteKeys:
 
     async def create(self, wanted: "KeyRequest") -> "IssuedKey":
         """Make a key."""
-        from dragoman.engine.admin.keys import IssuedKey
+        from dragoman.admin.keys import IssuedKey
 
         return await self._client.post("/keys", wanted, IssuedKey)
 
     async def limit(self, key_id: str, changes: "LimitChanges") -> "KeyLine":
         """Change limits of a key."""
-        from dragoman.engine.admin.keys import KeyLine
+        from dragoman.admin.keys import KeyLine
 
         return await self._client.post(f"/keys/{quote(key_id, safe='')}:limit", changes, KeyLine)
 
     async def rotate(self, key_id: str, wanted: "RotateRequest") -> "IssuedKey":
         """Make a key in the place of another."""
-        from dragoman.engine.admin.keys import IssuedKey
+        from dragoman.admin.keys import IssuedKey
 
         return await self._client.post(f"/keys/{quote(key_id, safe='')}:rotate", wanted, IssuedKey)
 
     async def revoke(self, key_id: str, wanted: "RevokeRequest") -> "RevokedKey":
         """Revoke a key."""
-        from dragoman.engine.admin.keys import RevokedKey
+        from dragoman.admin.keys import RevokedKey
 
         return await self._client.post(f"/keys/{quote(key_id, safe='')}:revoke", wanted, RevokedKey)
 
     async def show(self, key_id: str) -> "tuple[KeyLine, KeyBeginnings]":
         """A key, and what it began."""
-        from dragoman.engine.admin.key_beginnings import KeyBeginnings
-        from dragoman.engine.admin.keys import KeyLine
+        from dragoman.admin.keys import KeyBeginnings, KeyLine
 
         place = f"/keys/{quote(key_id, safe='')}"
         return await self._client.get(place, {}, KeyLine), await self._client.get(f"{place}/begun", {}, KeyBeginnings)

@@ -24,7 +24,7 @@ def agents(place: TaskPlace, form: str) -> None:
 
     It also says which cannot do all of their work.
     """
-    from dragoman.engine.admin.overview import AgentLines
+    from dragoman.admin.overview import AgentLines
 
     found = _get(place, "/agents", AgentLines)
     head = ("AGENT", "KIND", "VERSION", "QUEUED", "OLDEST", "RUNNING", "WAITING", "TOTAL", "FAULT")
@@ -55,7 +55,7 @@ def workers(place: TaskPlace, form: str) -> None:
     ago it was, and what it was: a poll for work, a heartbeat, or a report on a task. The servers on one store know each
     other's workers.
     """
-    from dragoman.engine.admin.overview import WorkerLines
+    from dragoman.admin.overview import WorkerLines
 
     found = _get(place, "/workers", WorkerLines)
     head = ("AGENT", "CONNECTED", "WORKERS", "IDLE", "RUNNING", "QUEUED", "OLDEST")
@@ -97,7 +97,7 @@ def upstreams(place: TaskPlace, form: str) -> None:
 
     It also says whether they are called at present.
     """
-    from dragoman.engine.admin.overview import UpstreamLines
+    from dragoman.admin.overview import UpstreamLines
 
     found = _get(place, "/upstreams", UpstreamLines)
     rows = [
@@ -111,7 +111,7 @@ def upstreams(place: TaskPlace, form: str) -> None:
 @with_server
 def replicas(place: TaskPlace, form: str) -> None:
     """Show the servers that are alive on the store."""
-    from dragoman.engine.admin.overview import ReplicaLines
+    from dragoman.admin.overview import ReplicaLines
 
     found = _get(place, "/replicas", ReplicaLines)
     rows = [(each.id, each.address, each.started_at, ",".join(each.agents)) for each in found.replicas]

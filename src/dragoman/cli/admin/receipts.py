@@ -14,7 +14,7 @@ from dragoman.cli.store_commands import at_store
 from dragoman.cli.tables import table
 
 if TYPE_CHECKING:
-    from dragoman.engine.admin.deliveries import DeliveryLine, TaskDeliveries
+    from dragoman.admin.webhooks import DeliveryLine, TaskDeliveries
     from dragoman.store.api import Store
 
 PAGE = 10_000
@@ -77,7 +77,8 @@ def describe_deliveries(place: TaskPlace, task_id: str) -> str:
 
 
 def _deliveries_of_task(place: TaskPlace, task_id: str) -> "TaskDeliveries":
-    from dragoman.engine.admin.deliveries import TaskDeliveries, list_deliveries_of_task
+    from dragoman.admin.webhooks import TaskDeliveries
+    from dragoman.engine.admin.deliveries import list_deliveries_of_task
 
     if place.server is not None or place.config.store == "memory:":
         return run(place.client().get(f"/tasks/{quote(task_id, safe='')}/deliveries", {}, TaskDeliveries))
@@ -93,7 +94,7 @@ async def _read_store(store: "Store", task_id: str | None, limit: int, before: i
 async def _read_pages(
     client: AdminClient, task_id: str | None, limit: int, before: int | None
 ) -> "Sequence[DeliveryLine]":
-    from dragoman.engine.admin.deliveries import DeliveryLines
+    from dragoman.admin.webhooks import DeliveryLines
 
     found: list[DeliveryLine] = []
     while len(found) < limit:

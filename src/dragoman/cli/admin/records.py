@@ -67,7 +67,7 @@ class RemoteAudit:
         """As the protocol of the store says, at most `PAGE` entries."""
         from msgspec.structs import asdict
 
-        from dragoman.engine.admin.records import AuditLines
+        from dragoman.admin.audit import AuditLines
         from dragoman.model.ids import timestamp_ms
         from dragoman.store.audit import AuditEntry, AuditPage
 
@@ -113,7 +113,7 @@ class RemoteOutbox:
         self, dead: bool | None, limit: int, after: int, task_id: str | None
     ) -> "tuple[tuple[Owed, ...], int | None]":
         """A page of deliveries, and the number after which more follow, if any do."""
-        from dragoman.engine.admin.deliveries import DeliveryLines
+        from dragoman.admin.webhooks import DeliveryLines
         from dragoman.model.ids import timestamp_ms
         from dragoman.store.outbox import Owed
 
@@ -144,7 +144,7 @@ class RemoteOutbox:
 
     async def owed_count(self) -> tuple[int, int]:
         """How many deliveries are pending, and how many are dead."""
-        from dragoman.engine.admin.deliveries import DeliveryLines
+        from dragoman.admin.webhooks import DeliveryLines
 
         found = await self._client.get("/webhooks", {"limit": 1}, DeliveryLines)
         return found.pending, found.dead

@@ -17,9 +17,9 @@ from dragoman.cli.store_commands import at_place, at_store, login, operator, wit
 from dragoman.config import Config
 
 if TYPE_CHECKING:
+    from dragoman.admin.logs import Timeline
+    from dragoman.admin.tasks import DeletedTask, TaskFilter, TaskLines, TaskOrder, TaskReport
     from dragoman.dialects.sse import ServerSentEvent
-    from dragoman.engine.admin.inspection import TaskFilter, TaskLines, TaskOrder, TaskReport, Timeline
-    from dragoman.engine.admin.task_changes import DeletedTask
     from dragoman.net.errors import EgressError
     from dragoman.store.api import Store
 
@@ -74,8 +74,8 @@ class TaskPlace(Struct, frozen=True):
 
     def delete(self, task_id: str, *, force: bool) -> "DeletedTask":
         """Delete a task of a store that no server has open. Ends the command if that fails."""
+        from dragoman.admin.tasks import DeletedTask
         from dragoman.engine.admin.idle_store import delete_idle
-        from dragoman.engine.admin.task_changes import DeletedTask
         from dragoman.model.ids import SystemClock, new_id
         from dragoman.store.open import open_store
 
@@ -253,20 +253,20 @@ class RemoteTasks:
         """A page of the tasks that fit."""
         import msgspec
 
-        from dragoman.engine.admin.inspection import TaskLines
+        from dragoman.admin.tasks import TaskLines
 
         query = {**msgspec.structs.asdict(wanted), "limit": limit, "cursor": cursor, "order": order}
         return await self._client.get("/tasks", query, TaskLines)
 
     async def show(self, task_id: str) -> "TaskReport":
         """One task."""
-        from dragoman.engine.admin.inspection import TaskReport
+        from dragoman.admin.tasks import TaskReport
 
         return await self._client.get(f"/tasks/{quote(task_id, safe='')}", {}, TaskReport)
 
     async def log(self, task_id: str, after: int, limit: int) -> "Timeline":
         """At most `limit` events after seq `after`."""
-        from dragoman.engine.admin.inspection import Timeline
+        from dragoman.admin.logs import Timeline
 
         path = f"/tasks/{quote(task_id, safe='')}/log"
         return await self._client.get(path, {"after": after, "limit": limit}, Timeline)

@@ -15,8 +15,8 @@ from dragoman.cli.arguments import Seconds
 from dragoman.cli.tables import output, table
 
 if TYPE_CHECKING:
+    from dragoman.admin.overview import Stats
     from dragoman.cli.admin.server import AdminClient
-    from dragoman.engine.admin.overview import Stats
 
 ENDS = ("completed", "failed", "canceled", "rejected")
 
@@ -46,7 +46,7 @@ def stats(place: TaskPlace, watch: bool, interval_s: float | None, form: str) ->
 
     import msgspec
 
-    from dragoman.engine.admin.overview import Stats
+    from dragoman.admin.overview import Stats
 
     if interval_s is not None and not watch:
         raise click.UsageError("--interval: goes with --watch")
@@ -70,7 +70,7 @@ async def _watch(client: "AdminClient", interval_s: float, form: str) -> None:
 
     import msgspec
 
-    from dragoman.engine.admin.overview import Stats
+    from dragoman.admin.overview import Stats
 
     before: Stats | None = None
     read_s = 0.0

@@ -17,7 +17,7 @@ from dragoman.cli.arguments import WholeNumber, complete_files
 from dragoman.cli.tables import output, table
 
 if TYPE_CHECKING:
-    from dragoman.engine.admin.task_changes import CancelReport, ChangedTask, DeleteReport
+    from dragoman.admin.tasks import CancelReport, ChangedTask, DeleteReport
 
 with_reason = click.option("--reason", metavar="TEXT", default="", help="Why, for the task's log.")
 
@@ -65,7 +65,7 @@ def answer(
       dragoman admin tasks answer ID --text "Window seat, please"
       dragoman admin tasks answer ID --refuse --reason "not on a Friday"
     """
-    from dragoman.engine.admin.task_changes import ChangedTask
+    from dragoman.admin.tasks import ChangedTask
 
     try:
         parts = list(read_parts(flags_in_order(ctx)))
@@ -91,7 +91,7 @@ def send_again(place: TaskPlace, task_id: str, form: str) -> None:
     """
     import msgspec
 
-    from dragoman.engine.admin.task_changes import SentAgain
+    from dragoman.admin.tasks import SentAgain
 
     sent = run(place.client().post(f"/tasks/{quote(task_id, safe='')}:send-again", None, SentAgain))
     if form == "json":
@@ -138,7 +138,7 @@ def _choose(task_ids: tuple[str, ...], given: dict[str, Any], *, dry_run: bool) 
 
 
 def _cancel_named(place: TaskPlace, task_ids: tuple[str, ...], reason: str, form: str) -> None:
-    from dragoman.engine.admin.task_changes import ChangedTask
+    from dragoman.admin.tasks import ChangedTask
 
     client = place.client()
     for task_id in task_ids:
@@ -148,7 +148,7 @@ def _cancel_named(place: TaskPlace, task_ids: tuple[str, ...], reason: str, form
 
 
 def _cancel_fitting(place: TaskPlace, body: Filters, form: str) -> None:
-    from dragoman.engine.admin.task_changes import CancelReport
+    from dragoman.admin.tasks import CancelReport
 
     report = run(place.client().post("/tasks:cancel", body, CancelReport))
     _show_report(report, report.canceled, "canceled", form)
@@ -189,7 +189,7 @@ def delete(
 def _delete_named(place: TaskPlace, task_ids: tuple[str, ...], form: str, *, force: bool) -> None:
     import msgspec
 
-    from dragoman.engine.admin.task_changes import DeletedTask
+    from dragoman.admin.tasks import DeletedTask
 
     client = place.client() if place.is_served() else None
     for task_id in task_ids:
@@ -202,7 +202,7 @@ def _delete_named(place: TaskPlace, task_ids: tuple[str, ...], form: str, *, for
 
 
 def _delete_fitting(place: TaskPlace, body: Filters, form: str, *, dry_run: bool, yes: bool) -> None:
-    from dragoman.engine.admin.task_changes import DeleteReport
+    from dragoman.admin.tasks import DeleteReport
 
     client = place.client()
     if not (dry_run or yes):

@@ -13,10 +13,10 @@ from dragoman.cli.arguments import parse_key_id
 from dragoman.cli.tables import age
 
 if TYPE_CHECKING:
-    from dragoman.engine.admin.inspection import TaskLine
+    from dragoman.admin.tasks import TaskLine
 
 STATES = ("submitted", "working", "input-required", "auth-required", "completed", "failed", "canceled", "rejected")
-"""The words of `engine.admin.inspection`, repeated here so that `--help` imports nothing."""
+"""The words of `admin.tasks`, repeated here so that `--help` imports nothing."""
 
 TEXT_SHOWN = 40
 """Most characters of a message in a table."""

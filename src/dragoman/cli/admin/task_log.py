@@ -12,7 +12,7 @@ from dragoman.cli.admin.server import AdminClient, ServerRefusal, TaskPlace, Tas
 from dragoman.cli.tables import printable
 
 if TYPE_CHECKING:
-    from dragoman.engine.admin.inspection import TimelineEntry
+    from dragoman.admin.logs import TimelineEntry
 
 PAGE = 200
 """The largest page of events that is asked for at once."""
@@ -106,8 +106,7 @@ class _LogReader:
         """Read one stream to its end. Returns whether the task has ended. Raises ServerRefusal or EgressError."""
         import msgspec
 
-        from dragoman.engine.admin.feeds import LogEnded
-        from dragoman.engine.admin.inspection import TimelineEntry
+        from dragoman.admin.logs import LogEnded, TimelineEntry
 
         async for event in self._client.events(self._path, self._last_id, IDLE_S):
             self.came += 1

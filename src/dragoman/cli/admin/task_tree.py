@@ -12,7 +12,7 @@ from dragoman.cli.admin.server import TaskPlace, run, with_server
 from dragoman.cli.tables import output, printable, table
 
 if TYPE_CHECKING:
-    from dragoman.engine.admin.delegation_tree import Tree, TreeTask
+    from dragoman.admin.logs import Tree, TreeTask
 
 HEAD = ("TASK", "AGENT", "STATE", "BEGAN", "ENDED", "AT", "REMARKS")
 
@@ -30,7 +30,7 @@ def tree(place: TaskPlace, task_id: str, form: str) -> None:
     """
     import msgspec
 
-    from dragoman.engine.admin.delegation_tree import Tree
+    from dragoman.admin.logs import Tree
 
     found = run(place.client().get(f"/tasks/{quote(task_id, safe='')}/tree", {}, Tree))
     if form == "json":
@@ -52,7 +52,7 @@ def ask_upstream(place: TaskPlace, task_id: str, form: str) -> None:
     """
     import msgspec
 
-    from dragoman.engine.admin.upstream_questions import UpstreamAnswer
+    from dragoman.admin.tasks import UpstreamAnswer
 
     path = f"/tasks/{quote(task_id, safe='')}:ask-upstream"
     answer = run(place.client().post(path, None, UpstreamAnswer))

@@ -16,7 +16,7 @@ from dragoman.cli.command_table import CommandTable
 from dragoman.cli.tables import age, output, printable, table
 
 if TYPE_CHECKING:
-    from dragoman.engine.admin.inspection import TaskFilter, TaskLine, TaskOrder, TaskReport
+    from dragoman.admin.tasks import TaskFilter, TaskLine, TaskOrder, TaskReport
 
 UNREADABLE = "its record is damaged: only what is shown here is known of it"
 """The line about a task that cannot be read."""
@@ -25,7 +25,7 @@ PAGE = 200
 """The largest page of tasks that is asked for at once."""
 
 ORDERS = ("newest-changed", "oldest-changed", "newest-created", "oldest-created", "longest-running")
-"""The words of `dragoman.engine.admin.inspection.TaskOrder`, which the command does not load for its help."""
+"""The words of `dragoman.admin.tasks.TaskOrder`, which the command does not load for its help."""
 
 
 @click.group(
@@ -50,7 +50,7 @@ def list_(place: TaskPlace, order: "TaskOrder | None", limit: int, form: str, **
     """List tasks, newest status first, or in another order."""
     import msgspec
 
-    from dragoman.engine.admin.inspection import TaskFilter
+    from dragoman.admin.tasks import TaskFilter
 
     wanted = TaskFilter(**read_filters(given))
     found, more = place.read("tasks.list", lambda source: _collect(source, wanted, limit, order))

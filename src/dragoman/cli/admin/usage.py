@@ -15,7 +15,7 @@ from dragoman.cli.store_commands import at_store, operator
 from dragoman.cli.tables import printable, table
 
 if TYPE_CHECKING:
-    from dragoman.engine.admin.usage_report import UsageLine, UsageQuery, UsageReport
+    from dragoman.admin.usage import UsageLine, UsageQuery, UsageReport
     from dragoman.store.api import Store
 
 PAGE = 10_000
@@ -66,7 +66,7 @@ def usage(place: TaskPlace, by: str, since: str, until: str, form: str) -> None:
     """
     import msgspec
 
-    from dragoman.engine.admin.usage_report import UsageQuery
+    from dragoman.admin.usage import UsageQuery
 
     check(by, since, until)
     report = _read(place, UsageQuery(by=by, since=since, until=until, limit=PAGE))
@@ -102,7 +102,7 @@ def _read(place: TaskPlace, query: "UsageQuery") -> "UsageReport":
     """All pages as one report."""
     from msgspec.structs import asdict, replace
 
-    from dragoman.engine.admin.usage_report import UsageReport
+    from dragoman.admin.usage import UsageReport
 
     if place.server is None and place.config.store != "memory:":
         return finish(lambda: at_store(place.config, lambda store: _read_store(store, place, query)))

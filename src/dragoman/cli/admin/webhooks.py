@@ -14,8 +14,7 @@ from dragoman.cli.store_commands import at_store, operator
 from dragoman.cli.tables import output, table
 
 if TYPE_CHECKING:
-    from dragoman.engine.admin.deliveries import DeliveryReport
-    from dragoman.engine.admin.paused_hosts import HostChanged
+    from dragoman.admin.webhooks import DeliveryReport, HostChanged
     from dragoman.engine.admin.redelivery import Render
     from dragoman.store.api import Store
 
@@ -38,7 +37,8 @@ def show(place: TaskPlace, wanted: str, form: str) -> None:
 
     Name it by the NUMBER that `list` shows, or by its webhook-id.
     """
-    from dragoman.engine.admin.deliveries import DeliveryReport, report_delivery
+    from dragoman.admin.webhooks import DeliveryReport
+    from dragoman.engine.admin.deliveries import report_delivery
 
     report = _answer(
         place,
@@ -89,7 +89,8 @@ def paused(place: TaskPlace, form: str) -> None:
 
     It also says since when they are paused, and by whom.
     """
-    from dragoman.engine.admin.paused_hosts import PausedHostLines, list_paused
+    from dragoman.admin.webhooks import PausedHostLines
+    from dragoman.engine.admin.paused_hosts import list_paused
 
     found = _answer(
         place,
@@ -116,7 +117,8 @@ def renderer() -> "Render":
 
 
 def _change(place: TaskPlace, verb: str, host: str) -> "HostChanged":
-    from dragoman.engine.admin.paused_hosts import HostChanged, HostName, pause_host, read_host, resume_host
+    from dragoman.admin.webhooks import HostChanged, HostName
+    from dragoman.engine.admin.paused_hosts import pause_host, read_host, resume_host
     from dragoman.model.errors import InvalidParams
     from dragoman.store.audit import AuditEntry
 

@@ -6,6 +6,8 @@ out as a call of the task's owner. Only bindings that have admitted an operator 
 
 from collections.abc import Callable, Mapping
 
+from dragoman.admin.overview import AgentLines, ReplicaLines, Stats, UpstreamLines, WorkerLines
+from dragoman.admin.usage import UsageQuery, UsageReport
 from dragoman.bus.api import Bus, NoBus
 from dragoman.config.prices import NO_PRICES, Prices
 from dragoman.engine.admin.access import AccessNotes, Operator
@@ -15,20 +17,12 @@ from dragoman.engine.admin.deliveries import DeliveryAdministration
 from dragoman.engine.admin.folded_places import FoldedPlaces, Linked, unlinked
 from dragoman.engine.admin.inspection import Inspector
 from dragoman.engine.admin.keys import KeyAdministration, KeyChanges, Mint
-from dragoman.engine.admin.overview import (
-    AgentLines,
-    Overview,
-    ReplicaLines,
-    ServerFacts,
-    Stats,
-    UpstreamLines,
-    WorkerLines,
-)
+from dragoman.engine.admin.overview import Overview, ServerFacts
 from dragoman.engine.admin.records import Records
 from dragoman.engine.admin.shared_reads import SharedReads
 from dragoman.engine.admin.task_changes import TaskChanges
 from dragoman.engine.admin.task_reads import TaskReads
-from dragoman.engine.admin.usage_report import UsageQuery, UsageReport, UsageReporter
+from dragoman.engine.admin.usage_report import UsageReporter
 from dragoman.engine.announcements import Announcer
 from dragoman.engine.handler import Handler
 from dragoman.engine.handlers.audit import Trail

@@ -13,11 +13,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from dragoman.engine.admin.change_hints import ChangeHints
-from dragoman.engine.admin.feeds import (
+from dragoman.admin.overview import (
     DeliveryFacts,
-    FeedData,
-    FeedItem,
     FeedReset,
     OperatorAct,
     ReplicaFacts,
@@ -25,8 +22,9 @@ from dragoman.engine.admin.feeds import (
     TaskChange,
     UpstreamFacts,
     WorkerFacts,
-    state_word,
 )
+from dragoman.engine.admin.change_hints import ChangeHints
+from dragoman.engine.admin.feeds import FeedData, FeedItem, state_word
 from dragoman.engine.admin.overview import Overview, ServerFacts
 from dragoman.engine.handlers.audit import READS
 from dragoman.model.errors import InvalidParams

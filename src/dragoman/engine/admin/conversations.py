@@ -4,11 +4,7 @@ Invariant: it only reads, and a page costs no more for more tasks in the store. 
 of a list with its context, its principal and its agent.
 """
 
-from typing import Annotated
-
-from msgspec import Meta, Struct
-
-from dragoman.engine.admin.inspection import StateWord
+from dragoman.admin.tasks import ConversationLine, ConversationLines, ConversationQuery
 from dragoman.engine.policy import page_token, read_page_token
 from dragoman.model.ids import timestamp
 from dragoman.model.lifecycle import SPELLED
@@ -16,40 +12,6 @@ from dragoman.store.api import ContextQuery, ContextRow, Owners, Store
 
 SEARCHES = 5
 """How often one page asks the store for more contexts. Its cursor goes on where that stopped."""
-
-
-class ConversationQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The conversations of a `principal` with an `agent`, as far as they are set: at most `limit` after `cursor`."""
-
-    agent: str | None = None
-    principal: str | None = None
-    limit: Annotated[int, Meta(ge=1, le=200)] = 50
-    cursor: str = ""
-
-
-class ConversationLine(Struct, frozen=True, kw_only=True):
-    """A context of one principal with one agent. `state` is that of the task that changed last, at `status_at`.
-
-    `tasks` counts at most 1,000. `text` begins the first message.
-    """
-
-    context: str
-    agent: str
-    principal: str
-    state: StateWord
-    status_at: str
-    tasks: int
-    text: str
-
-
-class ConversationLines(Struct, frozen=True, kw_only=True):
-    """A page of conversations, the newest status first. `next_cursor` is empty on the last page.
-
-    A page may have fewer conversations than asked for, although more follow: those of many tasks take long to pass.
-    """
-
-    conversations: tuple[ConversationLine, ...]
-    next_cursor: str = ""
 
 
 class Conversations:

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
+from dragoman.admin.logs import Tree, TreeTask, UpstreamWord
+from dragoman.admin.overview import UpstreamLine
+from dragoman.admin.tasks import STATES_BY_WORD
 from dragoman.engine.admin.folded_places import LOG_BYTES
-from dragoman.engine.admin.inspection import STATES_BY_WORD, StateWord
-from dragoman.engine.admin.overview import UpstreamLine
 from dragoman.engine.lineage import child_of
-from dragoman.engine.upstream_notes import CancelOutcome, UpstreamNotes, read_upstream_notes
+from dragoman.engine.upstream_notes import UpstreamNotes, read_upstream_notes
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.events import Delegated, Logged, Noted, StatusChanged
 from dragoman.model.lifecycle import SPELLED
@@ -26,54 +27,6 @@ TREE_TASKS = 100
 LOGS_MAX = 200
 NAMES_MAX = 1_000
 """Most logs whose facts are remembered, and most tasks that such a log names: others are read again each time."""
-
-
-class UpstreamWord(Struct, frozen=True, kw_only=True):
-    """The last word of an agent of another server on its task.
-
-    `known` is false if the state was not noted: then the state of the tree's task is that of the task that was sent on.
-    The times of the first and the last status are those of the other server's clock, null if it sends none. All other
-    times are this server's. `lost_at` is when the connection broke, null if something has come since. Nothing was heard
-    after `followed_until`, when the connection broke or the task that was sent on ended; null as long as that task is
-    open, and if the end was heard. `cancel` is the answer to a cancel that followed ours, null if the run sent none.
-    `differs`: the state does not fit that of the task that was sent on. `dragoman`: the card of the other server is a
-    Dragoman's, so that the tasks that it delegated are in its own tree; null if its card is not known here.
-    """
-
-    known: bool
-    first_status_at: str | None = None
-    last_status_at: str | None = None
-    lost_at: str | None = None
-    followed_until: str | None = None
-    cancel: CancelOutcome | None = None
-    differs: bool = False
-    dragoman: bool | None = None
-
-
-class TreeTask(Struct, frozen=True, kw_only=True):
-    """A task of a tree of delegations. `ended_at` is null while it is open.
-
-    A task that was sent to an agent of another server has that server's `url`, if the agent is served here, and the id
-    that it has there. If it is not in this store, too, it is `elsewhere`, and `upstream` has what the other server said
-    of it: `state` is its own, and `ended_at` is when this server heard of its end.
-    """
-
-    id: str
-    parent: str | None
-    agent: str
-    state: StateWord
-    created_at: str
-    ended_at: str | None = None
-    url: str | None = None
-    elsewhere: bool = False
-    upstream: UpstreamWord | None = None
-
-
-class Tree(Struct, frozen=True, kw_only=True):
-    """A task, those that it delegated, and so on, each after its parent. `more`: there are others beyond the limit."""
-
-    tasks: tuple[TreeTask, ...]
-    more: bool = False
 
 
 class DelegationTrees:

@@ -4,92 +4,26 @@ Invariant: an item of a feed is encoded once, however many read it.
 """
 
 from collections.abc import Sequence
-from typing import Literal
 
 from msgspec import Struct, field
 
-from dragoman.engine.admin.inspection import StateWord, TimelineEntry, timeline_entry
-from dragoman.engine.admin.overview import AgentFacts, ReplicaLine, UpstreamLine, WorkersHere
+from dragoman.admin.logs import LogEnded, LogPruned, TimelineEntry
+from dragoman.admin.overview import (
+    DeliveryFacts,
+    FeedReset,
+    OperatorAct,
+    ReplicaFacts,
+    ServedAgentFacts,
+    TaskChange,
+    UpstreamFacts,
+    WorkerFacts,
+)
+from dragoman.admin.tasks import StateWord
+from dragoman.engine.admin.inspection import timeline_entry
 from dragoman.engine.handler import OpenStream, Snapshot
 from dragoman.model.events import Logged
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.task import TaskState
-
-
-class FeedReset(Struct, frozen=True):
-    """The reader has to load its lists anew: it has just come (`start`), was away for too long or the server does not
-    know its position (`gap`), too much has changed at once (`many`), or it has read too slowly (`slow`)."""
-
-    reason: Literal["start", "gap", "many", "slow"]
-    at: str
-
-
-class TaskChange(Struct, frozen=True, kw_only=True):
-    """The status of a task changed at `at`. `seq` is the number of its last event when that was read."""
-
-    id: str
-    agent: str
-    principal: str
-    context: str
-    state: StateWord
-    at: str
-    seq: int
-
-
-class OperatorAct(Struct, frozen=True, kw_only=True):
-    """An operator, or a command on the store, changed something: `tasks.delete`, `keys.create` …"""
-
-    at: str
-    principal: str
-    action: str
-    task: str = ""
-    subject: str = ""
-
-
-class ServedAgentFacts(Struct, frozen=True):
-    """All agents that this server serves."""
-
-    agents: tuple[AgentFacts, ...]
-
-
-class WorkerFacts(Struct, frozen=True):
-    """All agents of workers that this server serves."""
-
-    workers: tuple[WorkersHere, ...]
-
-
-class UpstreamFacts(Struct, frozen=True):
-    """All agents of other servers that this server serves."""
-
-    upstreams: tuple[UpstreamLine, ...]
-
-
-class ReplicaFacts(Struct, frozen=True):
-    """All servers that are alive on the store."""
-
-    replicas: tuple[ReplicaLine, ...]
-
-
-class DeliveryFacts(Struct, frozen=True):
-    """How many webhook calls are pending and dead in the store, and when the next one is due at the earliest."""
-
-    pending: int
-    dead: int
-    next: str | None
-
-
-class LogPruned(Struct, frozen=True):
-    """Events of a task up to `seq` have been deleted. `state` is that of the task."""
-
-    seq: int
-    state: StateWord
-
-
-class LogEnded(Struct, frozen=True):
-    """No event follows. `state` is null if the task has been deleted before its end was read."""
-
-    state: StateWord | None
-
 
 FeedData = (
     FeedReset

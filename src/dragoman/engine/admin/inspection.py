@@ -6,10 +6,9 @@ are shortened, and nothing in an answer is a secret: webhooks are counted, and a
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
-
+from dragoman.admin.logs import Timeline, TimelineEntry
+from dragoman.admin.tasks import STATES_BY_WORD, ArtifactLine, TaskFilter, TaskLine, TaskLines, TaskOrder, TaskReport
 from dragoman.engine.admin.folded_places import LOG_BYTES, FoldedPlaces
 from dragoman.engine.policy import page_token, read_page_token
 from dragoman.model.errors import InvalidParams, TaskNotFound
@@ -28,7 +27,7 @@ from dragoman.model.ids import Clock, timestamp
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message
 from dragoman.model.parts import TEXT_CHARACTERS, beginning
-from dragoman.model.task import TERMINAL, Phase, Progress, Usage, phase_of
+from dragoman.model.task import TERMINAL, phase_of
 from dragoman.store.api import ListOrder, ListQuery, Owners, Store, TaskRow, TaskSearch
 
 SEARCHES = 5
@@ -40,148 +39,9 @@ PAGE_BYTES = 4 << 20
 
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*", re.ASCII)
 
-StateWord = Literal[
-    "submitted", "working", "input-required", "auth-required", "completed", "failed", "canceled", "rejected"
-]
-
-STATES_BY_WORD = {word: state for state, word in SPELLED.items()}
-
-SearchText = Annotated[str, Meta(min_length=1, max_length=TEXT_CHARACTERS)]
-
-Seconds = Annotated[float, Meta(ge=0, le=1e10)]
-
-TaskOrder = Literal["newest-changed", "oldest-changed", "newest-created", "oldest-created", "longest-running"]
-"""The order of a list of tasks. `longest-running` lists those that are submitted or working, the first made first."""
 
 BY_CREATION = ("newest-created", "oldest-created")
 """The orders in which a page looks through tasks, so that any filter can be used."""
-
-
-class TaskFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The tasks that fit every field that is set. Ages are those of the status, in seconds.
-
-    `key` is the id of the key that the task was made with, which tasks from before keys were noted do not have. `text`
-    is contained in the first 200 characters of the first message; the case of the letters a to z does not count.
-    """
-
-    state: StateWord | None = None
-    agent: str | None = None
-    principal: str | None = None
-    key: str | None = None
-    context: str | None = None
-    dialect: str | None = None
-    text: SearchText | None = None
-    older_than_s: Seconds | None = None
-    newer_than_s: Seconds | None = None
-
-    @property
-    def empty(self) -> bool:
-        """Whether every task fits."""
-        return all(getattr(self, name) is None for name in TaskFilter.__struct_fields__)
-
-
-class TaskLine(Struct, frozen=True, kw_only=True):
-    """A task in a list. `status_at` is when its status last changed, `age_s` how many seconds ago that was.
-
-    `state` is what its caller sees; for `phase` see `model.task.Phase`. `holder` is the process that runs it, if one
-    does. `text` begins the first message. `unreadable`: the store holds bytes of the task that cannot be decoded. A
-    list shows that only if its head is among them. `key` is the id of the key that the task was made with; null for
-    other credentials, and for tasks from before keys were noted.
-    """
-
-    id: str
-    state: StateWord
-    phase: Phase
-    agent: str
-    principal: str
-    context: str
-    dialect: str
-    text: str
-    created_at: str
-    status_at: str
-    age_s: float
-    holder: str | None = None
-    cancel_requested: bool = False
-    parent: str | None = None
-    unreadable: bool = False
-    key: str | None = None
-
-
-class TaskLines(Struct, frozen=True, kw_only=True):
-    """A page of tasks, newest status first unless another order was asked for. `next_cursor` is empty on the last page.
-
-    With `key`, `dialect` or `text`, which no index answers, the newest made are first. In the order of creation a page
-    may have fewer tasks than asked for, or none, although more follow. `total` counts the tasks on all pages; it is
-    null in that order and with `older_than_s`.
-    """
-
-    tasks: tuple[TaskLine, ...]
-    next_cursor: str = ""
-    total: int | None = None
-
-
-class ArtifactLine(Struct, frozen=True, kw_only=True):
-    """An artifact of a task, without its content."""
-
-    id: str
-    name: str | None
-    parts: int
-    open: bool
-
-
-class TaskReport(Struct, frozen=True, kw_only=True):
-    """All that an operator sees of one task. `text` begins the first message, `status_text` that of the status.
-
-    `trace` is the id of the trace that the task belongs to, as it came with the call or was made by the server.
-    """
-
-    task: TaskLine
-    mount: str
-    seq: int
-    epoch: int
-    skill: str | None
-    text: str
-    status_text: str
-    messages: int
-    artifacts: tuple[ArtifactLine, ...]
-    webhooks: int
-    progress: Progress | None = None
-    usage: Usage | None = None
-    duration_ms: int | None = None
-    trace: str | None = None
-
-
-class TimelineEntry(Struct, frozen=True, kw_only=True):
-    """An event of a task. `at` is null for events that carry no time: they came after the one before them.
-
-    An event of the kind `operator` tells who made the next change, which is the `action`; `text` is why.
-    """
-
-    seq: int
-    at: str | None
-    kind: Literal["submitted", "message", "status", "artifact", "delegated", "noted", "operator"]
-    state: StateWord | None = None
-    text: str = ""
-    artifact: str | None = None
-    agent: str | None = None
-    task: str | None = None
-    progress: Progress | None = None
-    operator: str | None = None
-    action: str | None = None
-
-
-class Timeline(Struct, frozen=True, kw_only=True):
-    """Events of a task in their order. More follow if `next_after` is not null: ask again with it as `after`.
-
-    `seq` is the number of the last event of the task. `ended`: no event will follow that one. `pruned`: events after
-    the place that was asked for have been deleted, or cannot be read.
-    """
-
-    events: tuple[TimelineEntry, ...]
-    seq: int
-    ended: bool
-    pruned: bool = False
-    next_after: int | None = None
 
 
 class Inspector:

@@ -5,10 +5,10 @@ Invariant: it only reads, and a namesake's beginnings are not among them. Those 
 
 from collections.abc import AsyncIterator, Iterable
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.engine.admin.inspection import StateWord
+from dragoman.admin.keys import BegunStreams, BegunTask, BegunWebhook, KeyBeginnings, KeyStopLine
+from dragoman.admin.tasks import StateWord
 from dragoman.engine.key_stops import KeyStops
 from dragoman.model.ids import timestamp
 from dragoman.model.lifecycle import SPELLED
@@ -22,62 +22,6 @@ SHOWN_MAX = 100
 PAGE = 500
 
 OPEN_STATES = tuple(state for state in STATES if state not in TERMINAL)
-
-
-class BegunStreams(Struct, frozen=True, kw_only=True):
-    """The open streams of a key on one server."""
-
-    server: str
-    streams: int
-
-
-class BegunWebhook(Struct, frozen=True, kw_only=True):
-    """A webhook of a key. `host` is `scheme://host:port` of its URL."""
-
-    task: str
-    agent: str
-    id: str
-    host: str
-
-
-class BegunTask(Struct, frozen=True, kw_only=True):
-    """A task of a key that has not ended."""
-
-    id: str
-    agent: str
-    state: StateWord
-    created_at: str
-
-
-class KeyStopLine(Struct, frozen=True, kw_only=True):
-    """A request to end what the key began, its tasks too or not. `done` is null while servers work on it.
-
-    `left` counts the tasks that could not be canceled at the last attempt; another one follows.
-    """
-
-    asked: str
-    by: str
-    tasks: bool
-    done: str | None
-    left: int
-
-
-class KeyBeginnings(Struct, frozen=True, kw_only=True):
-    """The beginnings of a key that go on. Streams are those of a moment ago.
-
-    `webhooks` and `tasks` list some of them: `more_webhooks` says whether there are others, `open_tasks` counts all
-    tasks that have not ended. `unknown_tasks` and `unknown_webhooks` count those of the same caller that have no key
-    noted, since they came before keys were: any key of that name may have begun them.
-    """
-
-    streams: tuple[BegunStreams, ...]
-    webhooks: tuple[BegunWebhook, ...]
-    more_webhooks: bool
-    tasks: tuple[BegunTask, ...]
-    open_tasks: int
-    unknown_tasks: int
-    unknown_webhooks: int
-    stop: KeyStopLine | None = None
 
 
 class BeginningsReader:

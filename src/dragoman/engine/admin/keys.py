@@ -4,172 +4,37 @@ Invariant: a key itself is in one answer alone, that of the operation that made 
 that the operation itself was asked with, or the token of a server that asks nobody, unless it is told to.
 """
 
-import re
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Annotated, Literal
+from collections.abc import Callable
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
+from dragoman.admin.keys import (
+    BARE_ROLES,
+    NAME,
+    IssuedKey,
+    KeyBeginnings,
+    KeyLine,
+    KeyLines,
+    KeyQuery,
+    KeyRequest,
+    LimitChanges,
+    RevokedKey,
+    RevokeRequest,
+    RotateRequest,
+)
 from dragoman.config import agent_id_fault
 from dragoman.engine.admin.access import AccessNotes, Operator
-from dragoman.engine.admin.key_beginnings import BeginningsReader, KeyBeginnings
+from dragoman.engine.admin.key_beginnings import BeginningsReader
 from dragoman.engine.key_stops import KeyStops
 from dragoman.model.errors import InvalidParams, NotFound
 from dragoman.model.ids import Clock, timestamp
-from dragoman.model.principal import OPERATOR_PREFIX, AccessRole, KeyLimits, Scope
+from dragoman.model.principal import OPERATOR_PREFIX, AccessRole, KeyLimits
 from dragoman.store.api import Store
 from dragoman.store.keyring import NewKey, StoredKey, key_state
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}", re.ASCII)
-
-EXPIRES_MAX_S = 36_525 * 86_400
-"""The longest validity. More than a century is a typing error, and may exceed what a date can express."""
-
-OVERLAP_MAX_S = 30 * 86_400
-"""The longest time for which a key counts beside the one that replaces it."""
-
-
-class BareRole(Struct, frozen=True):
-    """Why keys of a role go without agents and scopes, and without limits."""
-
-    reach: str
-    rate: str
-
-
-BARE_ROLES: Mapping[AccessRole, BareRole] = MappingProxyType(
-    {
-        AccessRole.OPERATOR: BareRole("it reaches every task", "the admin API has none"),
-        AccessRole.MONITOR: BareRole("it reaches no agent", "/metrics has none"),
-    }
-)
-"""The roles whose keys have no restrictions of their own."""
-
-KeyState = Literal["active", "expired", "revoked"]
-
 Mint = Callable[[], NewKey]
 """Makes a fresh key."""
-
-ExpiryS = Annotated[int, Meta(ge=1, le=EXPIRES_MAX_S)]
-
-
-class KeyQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The keys that fit every field that is set, a page of at most `limit` after `cursor`."""
-
-    name: str | None = None
-    role: AccessRole | None = None
-    state: KeyState | None = None
-    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
-    cursor: str = ""
-
-
-class KeyLine(Struct, frozen=True, kw_only=True):
-    """A key without its secret. `agents` and `scopes` null: all; `limits` null: those of the server's settings.
-
-    `in_use`: the request that asks was sent with this key, or belongs to a session that was begun with it.
-    """
-
-    id: str
-    name: str
-    role: AccessRole
-    agents: tuple[str, ...] | None
-    scopes: tuple[Scope, ...] | None
-    limits: KeyLimits | None
-    made: str
-    expires: str | None
-    revoked: str | None
-    state: KeyState
-    in_use: bool = False
-
-
-class KeyLines(Struct, frozen=True, kw_only=True):
-    """A page of keys, oldest first. `next_cursor` is empty on the last page. `total` counts those on all pages."""
-
-    keys: tuple[KeyLine, ...]
-    total: int
-    next_cursor: str = ""
-
-
-class LimitChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits of a key to set. Null takes one away, so that the server's setting holds; one that is left out stays."""
-
-    max_requests_per_s: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType | None = UNSET
-    max_open_tasks: Annotated[int, Meta(ge=1, le=1 << 31)] | UnsetType | None = UNSET
-    max_daily_tasks: Annotated[int, Meta(ge=1, le=1 << 31)] | UnsetType | None = UNSET
-    max_daily_tokens: Annotated[int, Meta(ge=1, le=1 << 53)] | UnsetType | None = UNSET
-
-    def apply(self, limits: KeyLimits | None) -> KeyLimits | None:
-        """The limits after these changes; None if the key has none of its own."""
-        changes = {name: value for name, value in asdict(self).items() if value is not UNSET}
-        changed = replace(limits or KeyLimits(), **changes)
-        return None if changed == KeyLimits() else changed
-
-
-class KeyRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A key to make. `agents` and `scopes` null: all. `expires_s` seconds from now; null: never.
-
-    With `force` the first key of a server that asks nobody may be one that is no operator's. When the server starts
-    anew, nobody is an operator until somebody makes another key on its machine.
-    """
-
-    name: str
-    role: AccessRole = AccessRole.CALLER
-    agents: tuple[str, ...] | None = None
-    scopes: tuple[Scope, ...] | None = None
-    expires_s: ExpiryS | None = None
-    limits: LimitChanges = LimitChanges()
-    force: bool = False
-
-
-class RotateRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a key is replaced. The old one counts for another `overlap_s` seconds.
-
-    The new one is valid for `expires_s` seconds; null: for as long as the old one was when it was made.
-    """
-
-    overlap_s: Annotated[int, Meta(ge=0, le=OVERLAP_MAX_S)] = 0
-    expires_s: ExpiryS | None = None
-
-
-class RevokeRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """With `force` also the key that the request itself was sent with.
-
-    With `stop` servers end the streams and remove the webhooks that this key began, also if it was revoked before; with
-    `tasks` they cancel its open tasks, too. With `dry_run` nothing changes, and the answer says what would end.
-    """
-
-    force: bool = False
-    stop: bool = False
-    tasks: bool = False
-    dry_run: bool = False
-
-
-class IssuedKey(Struct, frozen=True, kw_only=True):
-    """A key that was just made. `secret` is the key itself, which nobody can read again.
-
-    `first`: from now on every caller must send a key. `others` are the ids of the active keys of the same caller.
-    `replaced` is the key in whose place it was made.
-    """
-
-    secret: str
-    key: KeyLine
-    first: bool = False
-    others: tuple[str, ...] = ()
-    replaced: KeyLine | None = None
-
-
-class RevokedKey(Struct, frozen=True, kw_only=True):
-    """A key that is revoked. `changed` is false if it was before.
-
-    `began`, if it is to stop, is what it began and goes on as of the request; servers end it within 2 s. A `dry_run`
-    changed nothing.
-    """
-
-    key: KeyLine
-    changed: bool
-    began: KeyBeginnings | None = None
-    dry_run: bool = False
 
 
 class KeyChanges:

@@ -4,55 +4,21 @@ Invariant: it only reads, and a moment has a bound: of large texts, and of many 
 the last ones, and says how many others there are.
 """
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman.admin.logs import Moment, MomentArtifact
 from dragoman.engine.admin.folded_places import FoldedPlaces
-from dragoman.engine.admin.inspection import StateWord
 from dragoman.engine.admin.playback import cut_message, cut_parts
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.lifecycle import SPELLED
-from dragoman.model.message import Artifact, Message
-from dragoman.model.task import Progress, Record, Usage
+from dragoman.model.message import Artifact
+from dragoman.model.task import Record
 from dragoman.store.api import Store
 
 PARTS_MAX = 500
 ARTIFACTS_MAX = 100
 MESSAGES_MAX = 200
 """Most parts of an artifact, and most artifacts and messages of a moment."""
-
-
-class MomentArtifact(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An artifact of A2A 1.0 as it stood, without its first `dropped` characters and `dropped_parts`.
-
-    It is `open` while it grows.
-    """
-
-    artifact: Artifact
-    open: bool = False
-    dropped: int = 0
-    dropped_parts: int = 0
-
-
-class Moment(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A task after its event `seq`; the task has `last_seq` events by now. Messages are those of A2A 1.0.
-
-    `at` is when the status was reached. `dropped_artifacts` and `dropped_messages` came before those that are here.
-    `state` is null where the first events of the log have been deleted, so that nobody knows how the task stood.
-    """
-
-    seq: int
-    last_seq: int
-    state: StateWord | None
-    at: str | None = None
-    status_message: Message | None = None
-    history: tuple[Message, ...] = ()
-    artifacts: tuple[MomentArtifact, ...] = ()
-    progress: Progress | None = None
-    usage: Usage | None = None
-    duration_ms: int | None = None
-    dropped_artifacts: int = 0
-    dropped_messages: int = 0
 
 
 class Moments:

@@ -5,96 +5,30 @@ count the tasks of all replicas; what agents, workers and upstreams do is what t
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Literal, Protocol
+from typing import Protocol
 
-from msgspec import Struct
 from msgspec.structs import asdict
 
-from dragoman.engine.admin.inspection import STATES_BY_WORD, StateWord
+from dragoman.admin.overview import (
+    AgentFacts,
+    AgentLine,
+    AgentLines,
+    KnownWorker,
+    ReplicaLine,
+    ReplicaLines,
+    Stats,
+    UpstreamLine,
+    WorkerLine,
+    WorkerLines,
+    WorkersHere,
+)
+from dragoman.admin.tasks import STATES_BY_WORD
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.task import TaskStatus
 from dragoman.store.api import ListQuery, Owners, Store
 from dragoman.store.figures import OpenTasks, StoreFigures
 from dragoman.store.usage import DAY_MS
-from dragoman.telemetry.pulse import Pulse, Quantiles
-
-OPEN: tuple[StateWord, ...] = ("submitted", "working", "input-required", "auth-required")
-
-ENDS: tuple[StateWord, ...] = ("completed", "failed", "canceled", "rejected")
-
-
-class AgentFacts(Struct, frozen=True, kw_only=True):
-    """An agent as it is served here. `degraded` is why it cannot do all of its work.
-
-    A run that works for longer than `deadline_s` at a stretch is stopped; null: none is.
-    """
-
-    id: str
-    name: str
-    version: str
-    kind: str
-    degraded: str | None
-    deadline_s: float | None = None
-
-
-class WorkersHere(Struct, frozen=True, kw_only=True):
-    """The workers of an agent. `connected`: one waits for work, or has called lately, here or on another replica.
-
-    This server knows how many `workers` have called it lately, and how many tasks they wait for (`idle`).
-    """
-
-    agent: str
-    connected: bool
-    workers: int
-    idle: int
-
-
-class WorkerLine(WorkersHere, frozen=True, kw_only=True):
-    """The workers of an agent, and how many of its tasks, on all servers, they have (`running`) or are `queued`.
-
-    The longest-waiting one has waited for `oldest_queued_s`; null if none waits.
-    """
-
-    running: int
-    queued: int
-    oldest_queued_s: float | None = None
-
-
-class WorkerLease(Struct, frozen=True, kw_only=True):
-    """A task that a worker has. The lease runs out in `expires_s` seconds if the worker keeps silent."""
-
-    task: str
-    expires_s: float
-
-
-class KnownWorker(Struct, frozen=True, kw_only=True):
-    """A worker of an agent, by the name that it gives, as all servers on the store know it.
-
-    `last_word` is its last call: a `poll` for work, a `heartbeat` that renews a lease, or a `report` on a task; it was
-    `last_word_s` seconds ago. Both are null if it has called no server that is alive. `waits`: it waits for work.
-    """
-
-    agent: str
-    name: str
-    last_word: Literal["poll", "heartbeat", "report"] | None
-    last_word_s: float | None
-    waits: bool
-    leases: tuple[WorkerLease, ...]
-
-
-class UpstreamLine(Struct, frozen=True, kw_only=True):
-    """An agent of another server, with the URL of the server. `breaker` is `closed` while it is called.
-
-    The numbers count calls since the start. `dragoman`: its card is that of a Dragoman; null if none was read.
-    """
-
-    agent: str
-    breaker: str
-    succeeded: int
-    refused: int
-    failed: int
-    url: str = ""
-    dragoman: bool | None = None
+from dragoman.telemetry.pulse import Pulse
 
 
 class ServerFacts(Protocol):
@@ -123,99 +57,6 @@ class ServerFacts(Protocol):
     async def ask_upstream(self, agent: str, task_id: str) -> TaskStatus | str:
         """Ask one of the upstreams for the status of its task `task_id`. A text says why there is no answer."""
         ...
-
-
-class AgentLine(Struct, frozen=True, kw_only=True):
-    """An agent with the numbers of its tasks, on all servers: those that are queued, running or waiting, and all.
-
-    `oldest_queued_s` is the age of the task that has waited longest to be run; null if none waits. A run that works for
-    longer than `deadline_s` at a stretch is stopped; null: none is.
-    """
-
-    id: str
-    name: str
-    version: str
-    kind: str
-    degraded: str | None
-    queued: int
-    running: int
-    waiting: int
-    total: int
-    oldest_queued_s: float | None = None
-    deadline_s: float | None = None
-
-
-class AgentLines(Struct, frozen=True, kw_only=True):
-    """The agents that are served."""
-
-    agents: tuple[AgentLine, ...]
-
-
-class WorkerLines(Struct, frozen=True, kw_only=True):
-    """The agents that workers serve, and their workers one by one, by agent and name."""
-
-    workers: tuple[WorkerLine, ...]
-    known: tuple[KnownWorker, ...] = ()
-
-
-class UpstreamLines(Struct, frozen=True, kw_only=True):
-    """The agents of other servers."""
-
-    upstreams: tuple[UpstreamLine, ...]
-
-
-class ReplicaLine(Struct, frozen=True, kw_only=True):
-    """A server that is alive on this store. A server on SQLite is alone."""
-
-    id: str
-    address: str
-    agents: tuple[str, ...]
-    started_at: str
-
-
-class ReplicaLines(Struct, frozen=True, kw_only=True):
-    """The servers that are alive on this store, in the order of their start."""
-
-    replicas: tuple[ReplicaLine, ...]
-
-
-class Stats(Struct, frozen=True, kw_only=True):
-    """How much there is to do. `tasks` counts by state, which is what callers see. Those that have not ended are
-    `queued` until they are taken on, `running`, or `waiting` for their callers. `outage` is why writes fail, null if
-    they do not.
-
-    `webhook_calls_paused` are those of the pending ones that wait for a paused host. `store_bytes` is the size of the
-    store. `input_tokens_today` and `output_tokens_today` are what the runs that ended today (UTC) have used; null if
-    none said so. All else is of this process, since its start: `writes`, `failed_writes`, `streams` that are open, and,
-    for the last hour at most, oldest minute first, `requests_a_minute`, without those to the admin API, and
-    `tasks_a_minute`, by `submitted` or the state of their end. `webhook_calls` are those of that hour by outcome:
-    `delivered`, `retry`, `dead`, `gone`. `first_event`, `completion` and `commit` are those of the last five minutes;
-    null if there was none. Without metrics these seven are empty or null. `jobs` are those of this server that have
-    failed lately: how often, and when they are started again.
-    """
-
-    tasks: dict[str, int]
-    queued: int
-    running: int
-    waiting: int
-    webhook_calls_pending: int
-    webhook_calls_dead: int
-    replicas: int
-    writes: int
-    failed_writes: int
-    outage: str | None
-    webhook_calls_paused: int = 0
-    store_bytes: int = 0
-    input_tokens_today: int | None = None
-    output_tokens_today: int | None = None
-    streams: int | None = None
-    requests_a_minute: tuple[int, ...] = ()
-    tasks_a_minute: dict[str, tuple[int, ...]] = {}
-    first_event: Quantiles | None = None
-    completion: Quantiles | None = None
-    commit: Quantiles | None = None
-    webhook_calls: dict[str, int] = {}
-    jobs: Mapping[str, str] = {}
 
 
 class Overview:

@@ -3,52 +3,12 @@
 Invariant: a name is stored in one spelling, so that a host is paused once.
 """
 
-from msgspec import Struct
-
+from dragoman.admin.webhooks import HostChanged, PausedHostLine, PausedHostLines
 from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import timestamp
 from dragoman.net.errors import BadUrl
 from dragoman.net.target import target
 from dragoman.store.outbox import Outbox, PausedHost
-
-
-class PausedHostLine(Struct, frozen=True, kw_only=True):
-    """A host to which nothing is sent, since when and by whom. `waiting` counts the deliveries that wait for it."""
-
-    host: str
-    since: str
-    by: str
-    waiting: int
-
-
-class HostName(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A host of webhooks: `hooks.example.org`, one port of it `hooks.example.org:8443`, or `https://hooks.example.org`."""
-
-    host: str
-
-
-class PausedHostLines(Struct, frozen=True, kw_only=True):
-    """The paused hosts, by name. `waiting` counts all deliveries that wait, each once."""
-
-    hosts: tuple[PausedHostLine, ...]
-    waiting: int
-
-
-class HostChanged(Struct, frozen=True, kw_only=True):
-    """A host that is paused now, or not any more. `changed` is false if it was so before.
-
-    `waiting` counts the deliveries that wait, or that were waiting. After a resume `held` of them still wait, because
-    another paused host covers theirs, and `later` go out when their next attempt is due, the first at `next`. All
-    others go out now.
-    """
-
-    host: str
-    paused: bool
-    changed: bool
-    waiting: int
-    held: int = 0
-    later: int = 0
-    next: str | None = None
 
 
 def read_host(text: str) -> str:

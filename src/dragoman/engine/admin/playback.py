@@ -3,13 +3,10 @@
 Invariant: it only reads.
 """
 
-from typing import Literal
-
-from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman.admin.logs import LogEvent, Recording
 from dragoman.engine.admin.folded_places import LOG_BYTES, Linked, unlinked
-from dragoman.engine.admin.inspection import StateWord
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.events import (
     ArtifactChunk,
@@ -22,8 +19,8 @@ from dragoman.model.events import (
     Submitted,
 )
 from dragoman.model.lifecycle import SPELLED
-from dragoman.model.message import Artifact, Message, Part
-from dragoman.model.task import TERMINAL, Progress, Usage
+from dragoman.model.message import Message, Part
+from dragoman.model.task import TERMINAL
 from dragoman.store.api import Store
 
 READ_BYTES = 32 << 10
@@ -34,47 +31,6 @@ FEW = 16
 
 CHARACTERS_MAX = 200_000
 """Most characters of one text; longer ones are cut to their end."""
-
-
-class LogEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An event with all that it holds. `at` is null for events that carry no time: they came after the one before them.
-
-    `message` and `artifact` are those of A2A 1.0, without the first `dropped` characters of very long texts; with
-    `append` the parts continue the artifact of that id. `agent` and `task` are those that the work was delegated to.
-    `operator`, `action` and `reason` are those of an intervention.
-    """
-
-    seq: int
-    at: str | None
-    kind: Literal["submitted", "message", "status", "artifact", "delegated", "noted", "operator"]
-    state: StateWord | None = None
-    message: Message | None = None
-    artifact: Artifact | None = None
-    dropped: int = 0
-    append: bool = False
-    last_chunk: bool = False
-    progress: Progress | None = None
-    usage: Usage | None = None
-    duration_ms: int | None = None
-    agent: str | None = None
-    task: str | None = None
-    operator: str | None = None
-    action: Literal["answer", "cancel"] | None = None
-    reason: str = ""
-
-
-class Recording(Struct, frozen=True, kw_only=True):
-    """Events of a task in their order, with their content. More follow if `next_after` is not null.
-
-    `seq` is the number of the last event of the task. `ended`: no event will follow that one. `pruned`: events after
-    the place that was asked for have been deleted, or cannot be read.
-    """
-
-    events: tuple[LogEvent, ...]
-    seq: int
-    ended: bool
-    pruned: bool = False
-    next_after: int | None = None
 
 
 class Playback:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from msgspec import Struct
 
+from dragoman.admin.webhooks import NotSentAgain
 from dragoman.engine.admin.folded_places import LOG_BYTES
 from dragoman.engine.announcements import Step, standing_step, steps_of
 from dragoman.engine.folding import fold_aside
@@ -31,13 +32,6 @@ PRUNED = "the events of its task have been deleted (log_retention)"
 OTHER_BODY = "its body cannot be made again: it linked to files, or an earlier version wrote it"
 
 REFUSALS = {QueuedAgain.NO_CONFIG: REMOVED, QueuedAgain.STOPPED: STOPPED}
-
-
-class NotSentAgain(Struct, frozen=True, kw_only=True):
-    """A delivery that arrived and is not sent again, and why."""
-
-    number: int
-    reason: str
 
 
 class SentDeliveries(Struct, frozen=True):

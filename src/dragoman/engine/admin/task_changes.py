@@ -8,14 +8,30 @@ task of the operator. Only tasks that have ended are deleted.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from dragoman.admin.tasks import (
+    ENDS,
+    OPEN,
+    STATES_BY_WORD,
+    AnswerPart,
+    CancelReport,
+    CancelRequest,
+    ChangedTask,
+    ChangeFailure,
+    DeletedTask,
+    DeleteReport,
+    DeleteRequest,
+    SentAgain,
+    StateWord,
+    TaskAnswer,
+    TaskFilter,
+    TaskLine,
+)
 from dragoman.engine.admin.access import AccessNotes, Operator
-from dragoman.engine.admin.inspection import STATES_BY_WORD, Inspector, StateWord, TaskFilter, TaskLine
-from dragoman.engine.admin.overview import ENDS, OPEN
+from dragoman.engine.admin.inspection import Inspector
 from dragoman.engine.handler import Handler
 from dragoman.engine.operated_tasks import OperatedTasks
 from dragoman.model.errors import A2AError, InvalidParams, TaskNotCancelable, TaskNotFound, UnsupportedOperation
@@ -36,106 +52,9 @@ NEW_DIALECT = "1.0"
 CHANGES_AT_ONCE = 16
 """How many tasks one request changes at the same time; canceling one may take its agent's grace period."""
 
-Reason = Annotated[str, Meta(max_length=1000)]
 
 APPROVES, REFUSES = "yes", "no"
 """The words that every agent understands as the approval of a tool's call, and as its refusal."""
-
-
-class AnswerPart(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A part of an answer, as in A2A 1.0 §4.1.6: exactly one of `text`, `raw` (base64), `url` and `data`."""
-
-    text: str | None = None
-    raw: bytes | None = None
-    url: str | None = None
-    data: Any | UnsetType = UNSET
-    filename: str | None = None
-    media_type: str | None = None
-    metadata: dict[str, Any] | None = None
-
-
-class TaskAnswer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An answer to a task that waits for its caller: `parts`, or `approve`, true or false, if it asks for approval.
-
-    `reason` goes into the task's log, and after a refusal to the agent.
-    """
-
-    parts: tuple[AnswerPart, ...] = ()
-    approve: bool | None = None
-    reason: Reason = ""
-
-
-class SentAgain(Struct, frozen=True, kw_only=True):
-    """The new task that a message became when it was sent again. It is the operator's, in a context of its own."""
-
-    id: str
-    state: StateWord
-
-
-class CancelReason(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why a task is canceled, for its log."""
-
-    reason: Reason = ""
-
-
-class CancelRequest(TaskFilter, frozen=True, kw_only=True):
-    """Cancel the open tasks that fit, at most `limit`. With `dry_run` they are only listed."""
-
-    dry_run: bool = False
-    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
-    reason: Reason = ""
-
-
-class ChangedTask(Struct, frozen=True, kw_only=True):
-    """A task after a change: its state, which it may have reached before."""
-
-    id: str
-    state: StateWord
-
-
-class ChangeFailure(Struct, frozen=True, kw_only=True):
-    """A task that could not be changed, and why."""
-
-    id: str
-    reason: str
-
-
-class CancelReport(Struct, frozen=True, kw_only=True):
-    """The outcome of canceling many tasks. `more`: tasks beyond the limit fit as well."""
-
-    dry_run: bool
-    matched: tuple[TaskLine, ...]
-    canceled: tuple[str, ...] = ()
-    failed: tuple[ChangeFailure, ...] = ()
-    more: bool = False
-
-
-class DeleteRequest(TaskFilter, frozen=True, kw_only=True):
-    """Delete the tasks that fit and have ended, at most `limit`. With `dry_run` they are only listed.
-
-    With `force` the open ones are canceled first, and deleted as well.
-    """
-
-    dry_run: bool = False
-    force: bool = False
-    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
-
-
-class DeleteReport(Struct, frozen=True, kw_only=True):
-    """The outcome of deleting many tasks. `more`: tasks beyond the limit fit as well."""
-
-    dry_run: bool
-    matched: tuple[TaskLine, ...]
-    deleted: tuple[str, ...] = ()
-    failed: tuple[ChangeFailure, ...] = ()
-    more: bool = False
-
-
-class DeletedTask(Struct, frozen=True, kw_only=True):
-    """A task of which nothing is left."""
-
-    id: str
-    deleted: Literal[True] = True
 
 
 class TaskChanges:

@@ -5,18 +5,28 @@ Invariant: each read has an entry in the audit trail, also one that is refused. 
 
 from collections.abc import Sequence
 
+from dragoman.admin.logs import Moment, Recording, Timeline, Tree, Wire
+from dragoman.admin.tasks import (
+    ConversationLines,
+    ConversationQuery,
+    TaskFilter,
+    TaskLines,
+    TaskOrder,
+    TaskReport,
+    UpstreamAnswer,
+)
 from dragoman.engine.admin.access import AccessNotes, Operator
-from dragoman.engine.admin.conversations import ConversationLines, ConversationQuery, Conversations
-from dragoman.engine.admin.delegation_tree import DelegationTrees, Tree
+from dragoman.engine.admin.conversations import Conversations
+from dragoman.engine.admin.delegation_tree import DelegationTrees
 from dragoman.engine.admin.feeds import LogFeed
 from dragoman.engine.admin.folded_places import FoldedPlaces, Linked
-from dragoman.engine.admin.inspection import Inspector, TaskFilter, TaskLines, TaskOrder, TaskReport, Timeline
-from dragoman.engine.admin.moments import Moment, Moments
+from dragoman.engine.admin.inspection import Inspector
+from dragoman.engine.admin.moments import Moments
 from dragoman.engine.admin.overview import ServerFacts
-from dragoman.engine.admin.playback import Playback, Recording
+from dragoman.engine.admin.playback import Playback
 from dragoman.engine.admin.shared_reads import SharedReads
-from dragoman.engine.admin.upstream_questions import UpstreamAnswer, UpstreamQuestions
-from dragoman.engine.admin.wire import Wire, WireReader
+from dragoman.engine.admin.upstream_questions import UpstreamQuestions
+from dragoman.engine.admin.wire import WireReader
 from dragoman.engine.operated_tasks import OperatedTasks
 from dragoman.model.ids import Clock
 from dragoman.model.task import TERMINAL

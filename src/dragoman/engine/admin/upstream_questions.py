@@ -3,11 +3,9 @@
 Invariant: a question changes nothing, neither there nor in the log of our task.
 """
 
-from msgspec import Struct
-
+from dragoman.admin.tasks import UpstreamAnswer
 from dragoman.engine.admin.delegation_tree import states_differ
 from dragoman.engine.admin.folded_places import FoldedPlaces
-from dragoman.engine.admin.inspection import StateWord
 from dragoman.engine.admin.overview import ServerFacts
 from dragoman.engine.upstream_notes import read_upstream_notes
 from dragoman.model.errors import InvalidParams, TaskNotFound
@@ -15,23 +13,6 @@ from dragoman.model.ids import Clock, timestamp
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.parts import beginning
 from dragoman.store.api import Store
-
-
-class UpstreamAnswer(Struct, frozen=True, kw_only=True):
-    """The answer of another server's agent, at `asked_at`, to the question how its task `id` stands.
-
-    `failure` says why there is no answer; then `state` is null. `status_at` is by the other server's clock, null if it
-    sends no times. `text` begins the message of the status. `differs`: the state does not fit that of our task.
-    """
-
-    id: str
-    agent: str
-    asked_at: str
-    state: StateWord | None = None
-    status_at: str | None = None
-    text: str = ""
-    differs: bool = False
-    failure: str = ""
 
 
 class UpstreamQuestions:

@@ -6,8 +6,7 @@ follows the task from its first event on and reads each event as soon as it is w
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
-
+from dragoman.admin.logs import Wire, WireFrames
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.resolve import SYSTEMS
 from dragoman.engine.admin.folded_places import LOG_BYTES, FoldedPlaces, Linked, unlinked
@@ -23,25 +22,6 @@ DIALECTS: Mapping[str, Dialect] = {system.dialect.name: system.dialect for syste
 
 FRAME_CHARACTERS = 200_000
 """Most characters of one frame; longer ones are cut, and then are no JSON."""
-
-
-class WireFrames(Struct, frozen=True, kw_only=True):
-    """The frames of one event in one dialect, each as the JSON that a stream carries. Some events have none there.
-
-    The end of a very long frame is left out, and its length is named instead.
-    """
-
-    seq: int
-    frames: tuple[str, ...]
-
-
-class Wire(Struct, frozen=True, kw_only=True):
-    """The same events as the streams of several dialects carry them, by the dialect's name."""
-
-    dialects: dict[str, tuple[WireFrames, ...]]
-    seq: int
-    ended: bool
-    next_after: int | None = None
 
 
 class WireReader:

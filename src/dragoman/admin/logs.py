@@ -1,0 +1,199 @@
+"""The log of one task as operators read it: its events, the task at a moment, its streams, and what it delegated.
+
+Invariant: pure values. `next_after` is where the next page begins; null on the last one.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from dragoman.admin.tasks import StateWord
+from dragoman.model.message import Artifact, Message
+from dragoman.model.task import CancelOutcome, Progress, Usage
+
+
+class TimelineEntry(Struct, frozen=True, kw_only=True):
+    """An event of a task. `at` is null for events that carry no time: they came after the one before them.
+
+    An event of the kind `operator` tells who made the next change, which is the `action`; `text` is why.
+    """
+
+    seq: int
+    at: str | None
+    kind: Literal["submitted", "message", "status", "artifact", "delegated", "noted", "operator"]
+    state: StateWord | None = None
+    text: str = ""
+    artifact: str | None = None
+    agent: str | None = None
+    task: str | None = None
+    progress: Progress | None = None
+    operator: str | None = None
+    action: str | None = None
+
+
+class Timeline(Struct, frozen=True, kw_only=True):
+    """Events of a task in their order. More follow if `next_after` is not null: ask again with it as `after`.
+
+    `seq` is the number of the last event of the task. `ended`: no event will follow that one. `pruned`: events after
+    the place that was asked for have been deleted, or cannot be read.
+    """
+
+    events: tuple[TimelineEntry, ...]
+    seq: int
+    ended: bool
+    pruned: bool = False
+    next_after: int | None = None
+
+
+class LogEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An event with all that it holds. `at` is null for events that carry no time: they came after the one before them.
+
+    `message` and `artifact` are those of A2A 1.0, without the first `dropped` characters of very long texts; with
+    `append` the parts continue the artifact of that id. `agent` and `task` are those that the work was delegated to.
+    `operator`, `action` and `reason` are those of an intervention.
+    """
+
+    seq: int
+    at: str | None
+    kind: Literal["submitted", "message", "status", "artifact", "delegated", "noted", "operator"]
+    state: StateWord | None = None
+    message: Message | None = None
+    artifact: Artifact | None = None
+    dropped: int = 0
+    append: bool = False
+    last_chunk: bool = False
+    progress: Progress | None = None
+    usage: Usage | None = None
+    duration_ms: int | None = None
+    agent: str | None = None
+    task: str | None = None
+    operator: str | None = None
+    action: Literal["answer", "cancel"] | None = None
+    reason: str = ""
+
+
+class Recording(Struct, frozen=True, kw_only=True):
+    """Events of a task in their order, with their content. More follow if `next_after` is not null.
+
+    `seq` is the number of the last event of the task. `ended`: no event will follow that one. `pruned`: events after
+    the place that was asked for have been deleted, or cannot be read.
+    """
+
+    events: tuple[LogEvent, ...]
+    seq: int
+    ended: bool
+    pruned: bool = False
+    next_after: int | None = None
+
+
+class MomentArtifact(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An artifact of A2A 1.0 as it stood, without its first `dropped` characters and `dropped_parts`.
+
+    It is `open` while it grows.
+    """
+
+    artifact: Artifact
+    open: bool = False
+    dropped: int = 0
+    dropped_parts: int = 0
+
+
+class Moment(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A task after its event `seq`; the task has `last_seq` events by now. Messages are those of A2A 1.0.
+
+    `at` is when the status was reached. `dropped_artifacts` and `dropped_messages` came before those that are here.
+    `state` is null where the first events of the log have been deleted, so that nobody knows how the task stood.
+    """
+
+    seq: int
+    last_seq: int
+    state: StateWord | None
+    at: str | None = None
+    status_message: Message | None = None
+    history: tuple[Message, ...] = ()
+    artifacts: tuple[MomentArtifact, ...] = ()
+    progress: Progress | None = None
+    usage: Usage | None = None
+    duration_ms: int | None = None
+    dropped_artifacts: int = 0
+    dropped_messages: int = 0
+
+
+class WireFrames(Struct, frozen=True, kw_only=True):
+    """The frames of one event in one dialect, each as the JSON that a stream carries. Some events have none there.
+
+    The end of a very long frame is left out, and its length is named instead.
+    """
+
+    seq: int
+    frames: tuple[str, ...]
+
+
+class Wire(Struct, frozen=True, kw_only=True):
+    """The same events as the streams of several dialects carry them, by the dialect's name."""
+
+    dialects: dict[str, tuple[WireFrames, ...]]
+    seq: int
+    ended: bool
+    next_after: int | None = None
+
+
+class UpstreamWord(Struct, frozen=True, kw_only=True):
+    """The last word of an agent of another server on its task.
+
+    `known` is false if the state was not noted: then the state of the tree's task is that of the task that was sent on.
+    The times of the first and the last status are those of the other server's clock, null if it sends none. All other
+    times are this server's. `lost_at` is when the connection broke, null if something has come since. Nothing was heard
+    after `followed_until`, when the connection broke or the task that was sent on ended; null as long as that task is
+    open, and if the end was heard. `cancel` is the answer to a cancel that followed ours, null if the run sent none.
+    `differs`: the state does not fit that of the task that was sent on. `dragoman`: the card of the other server is a
+    Dragoman's, so that the tasks that it delegated are in its own tree; null if its card is not known here.
+    """
+
+    known: bool
+    first_status_at: str | None = None
+    last_status_at: str | None = None
+    lost_at: str | None = None
+    followed_until: str | None = None
+    cancel: CancelOutcome | None = None
+    differs: bool = False
+    dragoman: bool | None = None
+
+
+class TreeTask(Struct, frozen=True, kw_only=True):
+    """A task of a tree of delegations. `ended_at` is null while it is open.
+
+    A task that was sent to an agent of another server has that server's `url`, if the agent is served here, and the id
+    that it has there. If it is not in this store, too, it is `elsewhere`, and `upstream` has what the other server said
+    of it: `state` is its own, and `ended_at` is when this server heard of its end.
+    """
+
+    id: str
+    parent: str | None
+    agent: str
+    state: StateWord
+    created_at: str
+    ended_at: str | None = None
+    url: str | None = None
+    elsewhere: bool = False
+    upstream: UpstreamWord | None = None
+
+
+class Tree(Struct, frozen=True, kw_only=True):
+    """A task, those that it delegated, and so on, each after its parent. `more`: there are others beyond the limit."""
+
+    tasks: tuple[TreeTask, ...]
+    more: bool = False
+
+
+class LogPruned(Struct, frozen=True):
+    """Events of a task up to `seq` have been deleted. `state` is that of the task."""
+
+    seq: int
+    state: StateWord
+
+
+class LogEnded(Struct, frozen=True):
+    """No event follows. `state` is null if the task has been deleted before its end was read."""
+
+    state: StateWord | None

@@ -1,0 +1,279 @@
+"""Tasks as operators list, show and change them, whoever owns them.
+
+Invariant: pure values. A filter that is sent has only fields that are known here.
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from dragoman.model.lifecycle import SPELLED
+from dragoman.model.parts import TEXT_CHARACTERS
+from dragoman.model.task import Phase, Progress, Usage
+
+StateWord = Literal[
+    "submitted", "working", "input-required", "auth-required", "completed", "failed", "canceled", "rejected"
+]
+
+
+STATES_BY_WORD = {word: state for state, word in SPELLED.items()}
+
+
+SearchText = Annotated[str, Meta(min_length=1, max_length=TEXT_CHARACTERS)]
+
+
+Seconds = Annotated[float, Meta(ge=0, le=1e10)]
+
+
+TaskOrder = Literal["newest-changed", "oldest-changed", "newest-created", "oldest-created", "longest-running"]
+"""The order of a list of tasks. `longest-running` lists those that are submitted or working, the first made first."""
+
+
+class TaskFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The tasks that fit every field that is set. Ages are those of the status, in seconds.
+
+    `key` is the id of the key that the task was made with, which tasks from before keys were noted do not have. `text`
+    is contained in the first 200 characters of the first message; the case of the letters a to z does not count.
+    """
+
+    state: StateWord | None = None
+    agent: str | None = None
+    principal: str | None = None
+    key: str | None = None
+    context: str | None = None
+    dialect: str | None = None
+    text: SearchText | None = None
+    older_than_s: Seconds | None = None
+    newer_than_s: Seconds | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether every task fits."""
+        return all(getattr(self, name) is None for name in TaskFilter.__struct_fields__)
+
+
+class TaskLine(Struct, frozen=True, kw_only=True):
+    """A task in a list. `status_at` is when its status last changed, `age_s` how many seconds ago that was.
+
+    `state` is what its caller sees; for `phase` see `model.task.Phase`. `holder` is the process that runs it, if one
+    does. `text` begins the first message. `unreadable`: the store holds bytes of the task that cannot be decoded. A
+    list shows that only if its head is among them. `key` is the id of the key that the task was made with; null for
+    other credentials, and for tasks from before keys were noted.
+    """
+
+    id: str
+    state: StateWord
+    phase: Phase
+    agent: str
+    principal: str
+    context: str
+    dialect: str
+    text: str
+    created_at: str
+    status_at: str
+    age_s: float
+    holder: str | None = None
+    cancel_requested: bool = False
+    parent: str | None = None
+    unreadable: bool = False
+    key: str | None = None
+
+
+class TaskLines(Struct, frozen=True, kw_only=True):
+    """A page of tasks, newest status first unless another order was asked for. `next_cursor` is empty on the last page.
+
+    With `key`, `dialect` or `text`, which no index answers, the newest made are first. In the order of creation a page
+    may have fewer tasks than asked for, or none, although more follow. `total` counts the tasks on all pages; it is
+    null in that order and with `older_than_s`.
+    """
+
+    tasks: tuple[TaskLine, ...]
+    next_cursor: str = ""
+    total: int | None = None
+
+
+class ArtifactLine(Struct, frozen=True, kw_only=True):
+    """An artifact of a task, without its content."""
+
+    id: str
+    name: str | None
+    parts: int
+    open: bool
+
+
+class TaskReport(Struct, frozen=True, kw_only=True):
+    """All that an operator sees of one task. `text` begins the first message, `status_text` that of the status.
+
+    `trace` is the id of the trace that the task belongs to, as it came with the call or was made by the server.
+    """
+
+    task: TaskLine
+    mount: str
+    seq: int
+    epoch: int
+    skill: str | None
+    text: str
+    status_text: str
+    messages: int
+    artifacts: tuple[ArtifactLine, ...]
+    webhooks: int
+    progress: Progress | None = None
+    usage: Usage | None = None
+    duration_ms: int | None = None
+    trace: str | None = None
+
+
+OPEN: tuple[StateWord, ...] = ("submitted", "working", "input-required", "auth-required")
+
+
+ENDS: tuple[StateWord, ...] = ("completed", "failed", "canceled", "rejected")
+
+
+class ConversationQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The conversations of a `principal` with an `agent`, as far as they are set: at most `limit` after `cursor`."""
+
+    agent: str | None = None
+    principal: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    cursor: str = ""
+
+
+class ConversationLine(Struct, frozen=True, kw_only=True):
+    """A context of one principal with one agent. `state` is that of the task that changed last, at `status_at`.
+
+    `tasks` counts at most 1,000. `text` begins the first message.
+    """
+
+    context: str
+    agent: str
+    principal: str
+    state: StateWord
+    status_at: str
+    tasks: int
+    text: str
+
+
+class ConversationLines(Struct, frozen=True, kw_only=True):
+    """A page of conversations, the newest status first. `next_cursor` is empty on the last page.
+
+    A page may have fewer conversations than asked for, although more follow: those of many tasks take long to pass.
+    """
+
+    conversations: tuple[ConversationLine, ...]
+    next_cursor: str = ""
+
+
+Reason = Annotated[str, Meta(max_length=1000)]
+
+
+class AnswerPart(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A part of an answer, as in A2A 1.0 §4.1.6: exactly one of `text`, `raw` (base64), `url` and `data`."""
+
+    text: str | None = None
+    raw: bytes | None = None
+    url: str | None = None
+    data: Any | UnsetType = UNSET
+    filename: str | None = None
+    media_type: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class TaskAnswer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An answer to a task that waits for its caller: `parts`, or `approve`, true or false, if it asks for approval.
+
+    `reason` goes into the task's log, and after a refusal to the agent.
+    """
+
+    parts: tuple[AnswerPart, ...] = ()
+    approve: bool | None = None
+    reason: Reason = ""
+
+
+class SentAgain(Struct, frozen=True, kw_only=True):
+    """The new task that a message became when it was sent again. It is the operator's, in a context of its own."""
+
+    id: str
+    state: StateWord
+
+
+class CancelReason(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a task is canceled, for its log."""
+
+    reason: Reason = ""
+
+
+class CancelRequest(TaskFilter, frozen=True, kw_only=True):
+    """Cancel the open tasks that fit, at most `limit`. With `dry_run` they are only listed."""
+
+    dry_run: bool = False
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    reason: Reason = ""
+
+
+class ChangedTask(Struct, frozen=True, kw_only=True):
+    """A task after a change: its state, which it may have reached before."""
+
+    id: str
+    state: StateWord
+
+
+class ChangeFailure(Struct, frozen=True, kw_only=True):
+    """A task that could not be changed, and why."""
+
+    id: str
+    reason: str
+
+
+class CancelReport(Struct, frozen=True, kw_only=True):
+    """The outcome of canceling many tasks. `more`: tasks beyond the limit fit as well."""
+
+    dry_run: bool
+    matched: tuple[TaskLine, ...]
+    canceled: tuple[str, ...] = ()
+    failed: tuple[ChangeFailure, ...] = ()
+    more: bool = False
+
+
+class DeleteRequest(TaskFilter, frozen=True, kw_only=True):
+    """Delete the tasks that fit and have ended, at most `limit`. With `dry_run` they are only listed.
+
+    With `force` the open ones are canceled first, and deleted as well.
+    """
+
+    dry_run: bool = False
+    force: bool = False
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class DeleteReport(Struct, frozen=True, kw_only=True):
+    """The outcome of deleting many tasks. `more`: tasks beyond the limit fit as well."""
+
+    dry_run: bool
+    matched: tuple[TaskLine, ...]
+    deleted: tuple[str, ...] = ()
+    failed: tuple[ChangeFailure, ...] = ()
+    more: bool = False
+
+
+class DeletedTask(Struct, frozen=True, kw_only=True):
+    """A task of which nothing is left."""
+
+    id: str
+    deleted: Literal[True] = True
+
+
+class UpstreamAnswer(Struct, frozen=True, kw_only=True):
+    """The answer of another server's agent, at `asked_at`, to the question how its task `id` stands.
+
+    `failure` says why there is no answer; then `state` is null. `status_at` is by the other server's clock, null if it
+    sends no times. `text` begins the message of the status. `differs`: the state does not fit that of our task.
+    """
+
+    id: str
+    agent: str
+    asked_at: str
+    state: StateWord | None = None
+    status_at: str | None = None
+    text: str = ""
+    differs: bool = False
+    failure: str = ""
