@@ -12,8 +12,11 @@ from urllib.parse import unquote_to_bytes
 from msgspec import Struct
 
 from dragoman.config import RESERVED_AGENT_IDS
+from dragoman.dialects.operations import OperationTable
 from dragoman.dialects.resolve import CLOSEST_FIRST, MOUNTS, SYSTEMS
 from dragoman.dialects.system import AGENT, ROOT, Mount, OwnPath
+from dragoman.dialects.v03.operations import TABLE as V03
+from dragoman.dialects.v1.operations import TABLE as V1
 from dragoman.model.errors import NotFound
 
 EndpointName = Literal[
@@ -80,29 +83,20 @@ ADMIN: Methods = MappingProxyType({"GET": "", "HEAD": "", "POST": "", "DELETE": 
 CONSOLE: Methods = MappingProxyType({"GET": "", "HEAD": "", "POST": "", "DELETE": ""})
 """The methods of the console: pages are read, sessions are begun and ended."""
 
-SEND: Methods = MappingProxyType({"POST": "SendMessage"})
-STREAM: Methods = MappingProxyType({"POST": "SendStreamingMessage"})
-LIST: Methods = MappingProxyType({"GET": "ListTasks", "HEAD": "ListTasks"})
-EXTENDED_CARD: Methods = MappingProxyType({"GET": "GetExtendedAgentCard", "HEAD": "GetExtendedAgentCard"})
-TASK: Methods = MappingProxyType({"GET": "GetTask", "HEAD": "GetTask"})
-CANCEL: Methods = MappingProxyType({"POST": "CancelTask"})
-# A2A 1.0 says GET in one place (§11.3.2) and POST in another (the proto). There are official clients of both kinds.
-SUBSCRIBE: Methods = MappingProxyType({"GET": "SubscribeToTask", "POST": "SubscribeToTask"})
-PUSH_CONFIGS: Methods = MappingProxyType(
-    {"GET": "ListTaskPushNotificationConfigs", "POST": "CreateTaskPushNotificationConfig"}
-)
-PUSH_CONFIG: Methods = MappingProxyType(
-    {"GET": "GetTaskPushNotificationConfig", "DELETE": "DeleteTaskPushNotificationConfig"}
-)
 
-FIXED: Mapping[tuple[str, ...], Methods] = MappingProxyType(
-    {("message:send",): SEND, ("message:stream",): STREAM, ("tasks",): LIST, ("extendedAgentCard",): EXTENDED_CARD}
-)
-# A2A 0.3 §3.5.6: the extended card is GET /v1/card.
-FIXED_LEGACY: Mapping[tuple[str, ...], Methods] = MappingProxyType(
-    {("message:send",): SEND, ("message:stream",): STREAM, ("tasks",): LIST, ("card",): EXTENDED_CARD}
-)
-ACTIONS = ((":cancel", CANCEL), (":subscribe", SUBSCRIBE))
+def _routes_of(table: OperationTable) -> Mapping[tuple[str, ...], Methods]:
+    """The paths of a version's HTTP+JSON by segments, and for each HTTP method the name of the operation in 1.0."""
+    found: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in table.values():
+        methods = found.setdefault(row.segments, {})
+        methods |= dict.fromkeys((row.verb, *row.also), V1[row.operation].method)
+    return dict(sorted(found.items(), key=lambda each: each[0][-1] == "{id}"))  # which fits `7:cancel`, too
+
+
+REST = _routes_of(V1)
+REST_LEGACY = _routes_of(V03)
+"""The paths of HTTP+JSON in 1.0 and in 0.3."""
+
 CARDS = frozenset({"agent-card.json", "agent.json"})
 WORKER_ACTIONS = frozenset(
     {
@@ -181,7 +175,8 @@ class Routes:
         """The routes of all paths without an id, as they are on the wire. Other paths are parsed by `find`, which adds
         those of workers once they are called: an agent has one for each action.
         """
-        below = [(), *FIXED, *((".well-known", card) for card in CARDS), *(("v1", *path) for path in FIXED_LEGACY)]
+        rest = [path for path in (*REST, *REST_LEGACY) if "{" not in "".join(path)]
+        below = [(), *rest, *((".well-known", card) for card in CARDS)]
         fixed = [*SERVER]
         for mount in MOUNTS:
             here = [*below, *(path for path, _ in OWN_PATHS[mount])]
@@ -267,40 +262,32 @@ class Routes:
 
     def _find_rest(self, mount: Mount, path: str, agent: str, rest: list[str]) -> Route:
         """Find the route of a path of the official HTTP+JSON. Raises NotFound."""
-        match rest:
-            case ["v1", *further] if "0.3" in mount.rest:
-                methods, ids = FIXED_LEGACY.get(tuple(further)), NOTHING
-                if methods is None:
-                    methods, ids = self._task(further)
-                return Route("rest", methods, path, agent, ids, legacy=True, kind=mount)
-            case [*further] if "1.0" in mount.rest:
-                methods, ids = FIXED.get(tuple(further)), NOTHING
-                if methods is None:
-                    methods, ids = self._task(further)
-                return Route("rest", methods, path, agent, ids, kind=mount)
-            case _:
-                raise NotFound(self.not_here)
-
-    def _task(self, rest: list[str]) -> tuple[Methods, Mapping[str, str]]:
-        match rest:
-            case ["tasks", named]:
-                for suffix, methods in ACTIONS:
-                    if named.endswith(suffix):
-                        return methods, {"id": named.removesuffix(suffix)}
-                return TASK, {"id": named}
-            case ["tasks", task_id, "pushNotificationConfigs"]:
-                return PUSH_CONFIGS, {"task_id": task_id}
-            case ["tasks", task_id, "pushNotificationConfigs", config_id]:
-                return PUSH_CONFIG, {"task_id": task_id, "id": config_id}
-            case _:
-                raise NotFound(self.not_here)
+        legacy = rest[0] == "v1" and "0.3" in mount.rest
+        if legacy or "1.0" in mount.rest:
+            for segments, methods in (REST_LEGACY if legacy else REST).items():
+                if (ids := _match(segments, rest)) is not None:
+                    return Route("rest", methods, path, agent, ids, legacy=legacy, kind=mount)
+        raise NotFound(self.not_here)
 
 
 def _own_path(mount: Mount, rest: list[str]) -> tuple[OwnPath, Mapping[str, str]] | None:
     """Return the path that only one system has below the mount, and its ids; None if there is none."""
     for segments, own in OWN_PATHS[mount]:
-        if len(segments) == len(rest):
-            pairs = list(zip(segments, rest, strict=True))
-            if all(one == other or one.startswith("{") for one, other in pairs):
-                return own, {one[1:-1]: other for one, other in pairs if one.startswith("{")}
+        if (ids := _match(segments, rest)) is not None:
+            return own, ids
     return None
+
+
+def _match(pattern: tuple[str, ...], segments: list[str]) -> Mapping[str, str] | None:
+    """Return the ids in the segments of a path; None if they do not fit the pattern."""
+    if len(pattern) != len(segments):
+        return None
+    ids: dict[str, str] = {}
+    for expected, segment in zip(pattern, segments, strict=True):
+        name, is_id, action = expected.partition("}")
+        if not is_id and expected == segment:
+            continue
+        if not is_id or not segment.endswith(action):
+            return None
+        ids[name[1:]] = segment.removesuffix(action)
+    return ids

@@ -10,15 +10,22 @@ from msgspec import Struct
 from dragoman import Agent, Context
 from dragoman.bindings.openapi import shapes
 from dragoman.bindings.openapi.operations import A2A, OWN, ServedPaths, make_server_document
-from dragoman.bindings.routes import ACTIONS, FIXED, SERVER, Routes
+from dragoman.bindings.routes import REST, SERVER, Routes
 from dragoman.config import Config
 from dragoman.dialects.v1 import wire
 from dragoman.dialects.v1.decode import METHODS
+from dragoman.dialects.v1.operations import TABLE
+from dragoman.model.operations import GetTask, ListPushConfigs, ListTasks, Operation, Subscribe
 from dragoman.server import serving
 from tests.bindings.conftest import Site
 
 DOCUMENT = make_server_document("1.2.3", ServedPaths("echo"))
 ROUTES = Routes(["echo"], "echo")
+
+
+def query_of(operation: type[Operation]) -> type[Struct]:
+    return shapes.query_of(TABLE[operation])
+
 
 READS: list[tuple[type[Struct], type[Struct]]] = [
     (shapes.SendMessageRequest, wire.WireSend),
@@ -26,11 +33,11 @@ READS: list[tuple[type[Struct], type[Struct]]] = [
     (shapes.RequestMessage, wire.WireMessage),
     (shapes.RequestWebhook, wire.WirePushConfig),
     (shapes.RequestAuthentication, wire.WireAuthentication),
-    (shapes.GetTaskQuery, wire.WireTaskQuery),
-    (shapes.SubscribeQuery, wire.WireTaskQuery),
     (shapes.CancelTaskRequest, wire.WireTaskQuery),
-    (shapes.ListTasksQuery, wire.WireListTasks),
-    (shapes.ListWebhooksQuery, wire.WirePushQuery),
+    (query_of(GetTask), wire.WireTaskQuery),
+    (query_of(Subscribe), wire.WireTaskQuery),
+    (query_of(ListTasks), wire.WireListTasks),
+    (query_of(ListPushConfigs), wire.WirePushQuery),
 ]
 
 ELSEWHERE = {
@@ -48,9 +55,8 @@ def test_every_operation_over_http_and_json_is_described_at_its_path() -> None:
         assert route.endpoint == "rest"
         assert operation.name.removesuffix("ByPost") == route.methods[operation.method]
     described = {(operation.path, operation.method) for operation in A2A}
-    served = {(f"/{path[0]}", method) for path, methods in FIXED.items() for method in methods if method != "HEAD"}
-    served |= {("/tasks/{id}" + suffix, method) for suffix, methods in ACTIONS for method in methods}
-    assert served <= described
+    served = {("/" + "/".join(path), method) for path, methods in REST.items() for method in methods}
+    assert {each for each in served if each[1] != "HEAD"} == described
     assert {operation.name.removesuffix("ByPost") for operation in A2A} == METHODS.keys()
 
 

@@ -23,10 +23,25 @@ from dragoman.bindings.openapi.document import (
     make_document,
 )
 from dragoman.dialects.v1 import REST, encode
-from dragoman.dialects.v1.errors import TABLE
+from dragoman.dialects.v1.errors import TABLE as ERRORS
+from dragoman.dialects.v1.operations import TABLE
 from dragoman.model import errors
 from dragoman.model.card import AgentCard
 from dragoman.model.errors import A2AError
+from dragoman.model.operations import (
+    CancelTask,
+    CreatePushConfig,
+    DeletePushConfig,
+    GetExtendedCard,
+    GetPushConfig,
+    GetTask,
+    ListPushConfigs,
+    ListTasks,
+    Operation,
+    SendMessage,
+    StreamMessage,
+    Subscribe,
+)
 from dragoman.model.task import Task
 
 A2A_JSON = REST.content_type
@@ -164,7 +179,7 @@ def _refusals(kinds: Collection[type[A2AError]], content_type: str = A2A_JSON) -
     """The refusals by status, each with the reasons that its ErrorInfo may have."""
     by_status: dict[int, list[str]] = {}
     for kind in kinds:
-        row = TABLE[kind]
+        row = ERRORS[kind]
         reasons = by_status.setdefault(row.http_status, [])
         if row.reason not in reasons:
             reasons.append(row.reason)
@@ -175,34 +190,36 @@ def _refusals(kinds: Collection[type[A2AError]], content_type: str = A2A_JSON) -
 
 
 def _operation(
-    name: str,
-    method: str,
-    path: str,
+    kind: type[Operation],
     summary: str,
     tag: str,
     answer: type[Struct] | None,
     *,
+    verb: str = "",
     body: type[Struct] | None = None,
     body_required: bool = True,
-    query: type[Struct] | None = None,
     event: type[Struct] | None = None,
     headers: Mapping[str, Mapping[str, Any]] = {},
     links: Mapping[str, Mapping[str, str]] = {},
     refused: tuple[type[A2AError], ...] = (),
 ) -> OperationForms:
-    """An operation of HTTP+JSON; one without `answer` and `event` answers with an empty object."""
+    """An operation of HTTP+JSON; one without `answer` and `event` answers with an empty object.
+
+    `verb` is given for a second HTTP method of the same operation.
+    """
+    row = TABLE[kind]
     if event is not None:
         done = AnswerForms(description="Events, each with a JSON object as its data.", events={"": event})
     else:
         done = AnswerForms(description="Done.", bodies={A2A_JSON: answer or Empty}, links=links)
     kinds = (*REFUSALS, *(OF_BODIES if body is not None else ()), *refused)
     return OperationForms(
-        name=name,
-        method=method,
-        path=path,
+        name=f"{row.method}By{verb.title()}" if verb else row.method,
+        method=verb or row.verb,
+        path=row.path,
         summary=summary,
         tag=tag,
-        query=query,
+        query=shapes.query_of(row) if body is None and not verb else None,
         headers={**VERSION, **headers},
         body=body,
         body_required=body_required,
@@ -234,9 +251,7 @@ class JsonWebKeys(Struct, frozen=True):
 
 A2A: tuple[OperationForms, ...] = (
     _operation(
-        "SendMessage",
-        "POST",
-        "/message:send",
+        SendMessage,
         "Send a message, and wait until the task ends or waits for its caller",
         MESSAGES,
         shapes.SendMessageResponse,
@@ -246,9 +261,7 @@ A2A: tuple[OperationForms, ...] = (
         refused=OF_SENDS,
     ),
     _operation(
-        "SendStreamingMessage",
-        "POST",
-        "/message:stream",
+        StreamMessage,
         "Send a message, and follow the task",
         MESSAGES,
         None,
@@ -258,29 +271,21 @@ A2A: tuple[OperationForms, ...] = (
         refused=OF_SENDS,
     ),
     _operation(
-        "ListTasks",
-        "GET",
-        "/tasks",
+        ListTasks,
         "List the caller's tasks, the newest first",
         TASKS,
         encode.ListTasksResponse,
         links=_task_links("tasks/0/id"),
-        query=shapes.ListTasksQuery,
     ),
     _operation(
-        "GetTask",
-        "GET",
-        "/tasks/{id}",
+        GetTask,
         "Read a task",
         TASKS,
         Task,
-        query=shapes.GetTaskQuery,
         refused=(errors.TaskNotFound,),
     ),
     _operation(
-        "CancelTask",
-        "POST",
-        "/tasks/{id}:cancel",
+        CancelTask,
         "Cancel a task",
         TASKS,
         Task,
@@ -290,26 +295,22 @@ A2A: tuple[OperationForms, ...] = (
     ),
     *(
         _operation(
-            name,
-            method,
-            "/tasks/{id}:subscribe",
+            Subscribe,
             summary,
             TASKS,
             None,
-            query=shapes.SubscribeQuery if method == "GET" else None,
+            verb=verb,
             event=shapes.StreamResponse,
             headers=RESUMES,
-            refused=(errors.TaskNotFound, *((errors.UnsupportedMediaType,) if method == "POST" else ())),
+            refused=(errors.TaskNotFound, *((errors.UnsupportedMediaType,) if verb == "POST" else ())),
         )
-        for name, method, summary in (
-            ("SubscribeToTask", "GET", "Follow a task that has not ended"),
-            ("SubscribeToTaskByPost", "POST", "Follow a task that has not ended, as some clients ask"),
+        for verb, summary in (
+            ("", "Follow a task that has not ended"),
+            ("POST", "Follow a task that has not ended, as some clients ask"),
         )
     ),
     _operation(
-        "CreateTaskPushNotificationConfig",
-        "POST",
-        "/tasks/{task_id}/pushNotificationConfigs",
+        CreatePushConfig,
         "Register a webhook",
         WEBHOOKS,
         encode.TaskPushNotificationConfig,
@@ -318,43 +319,31 @@ A2A: tuple[OperationForms, ...] = (
         refused=OF_WEBHOOKS,
     ),
     _operation(
-        "ListTaskPushNotificationConfigs",
-        "GET",
-        "/tasks/{task_id}/pushNotificationConfigs",
+        ListPushConfigs,
         "List the webhooks of a task",
         WEBHOOKS,
         encode.ListTaskPushNotificationConfigsResponse,
-        query=shapes.ListWebhooksQuery,
         refused=OF_WEBHOOKS,
     ),
     _operation(
-        "GetTaskPushNotificationConfig",
-        "GET",
-        "/tasks/{task_id}/pushNotificationConfigs/{id}",
+        GetPushConfig,
         "Read a webhook",
         WEBHOOKS,
         encode.TaskPushNotificationConfig,
-        query=shapes.TenantQuery,
         refused=OF_WEBHOOKS,
     ),
     _operation(
-        "DeleteTaskPushNotificationConfig",
-        "DELETE",
-        "/tasks/{task_id}/pushNotificationConfigs/{id}",
+        DeletePushConfig,
         "Delete a webhook",
         WEBHOOKS,
         None,
-        query=shapes.TenantQuery,
         refused=OF_WEBHOOKS,
     ),
     _operation(
-        "GetExtendedAgentCard",
-        "GET",
-        "/extendedAgentCard",
+        GetExtendedCard,
         "Read the card for callers who have authenticated",
         CARDS,
         AgentCard,
-        query=shapes.TenantQuery,
         refused=(errors.ExtendedAgentCardNotConfigured,),
     ),
 )

@@ -6,18 +6,19 @@ which the description leaves out: decode wide, describe exactly.
 
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, defstruct
 
+from dragoman.dialects.operations import FieldKind, FieldRow, OperationRow
 from dragoman.dialects.push import EVENTS, MAX_TOKEN, SECRET_MAX, SECRET_MIN
 from dragoman.dialects.v1.decode import MAX_ID
 from dragoman.dialects.v1.encode import TaskArtifactUpdateEvent, TaskStatusUpdateEvent
+from dragoman.dialects.v1.operations import HISTORY_LENGTH
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import STATES, Task
 
 Id = Annotated[str, Meta(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00]+$")]
 Int32 = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-HistoryLength = Annotated[Int32, Meta(description="How many of the newest messages to return. Absent: all. 0: none.")]
-PageToken = Annotated[str, Meta(description="`nextPageToken` of the page before.")]
+HistoryLength = Annotated[Int32, Meta(description=HISTORY_LENGTH.description)]
 State = Annotated[str, Meta(extra_json_schema={"enum": [state.value for state in STATES]})]
 
 EventName = Annotated[str, Meta(extra_json_schema={"enum": list(EVENTS)})]
@@ -85,50 +86,6 @@ class CancelTaskRequest(Struct, kw_only=True):
     metadata: dict[str, Any] = {}
 
 
-class GetTaskQuery(Struct, kw_only=True, rename="camel"):
-    """How much of the task is returned."""
-
-    history_length: HistoryLength | None = None
-    tenant: str = ""
-
-
-class ListTasksQuery(Struct, kw_only=True, rename="camel"):
-    """The tasks that fit every field, a page of them."""
-
-    context_id: str = ""
-    status: State | None = None
-    page_size: Annotated[int, Meta(ge=1, le=100)] = 50
-    page_token: PageToken = ""
-    history_length: HistoryLength | None = None
-    status_timestamp_after: Annotated[
-        str,
-        Meta(description="Such as `2026-11-20T07:00:00.000Z`, inclusive.", extra_json_schema={"format": "date-time"}),
-    ] = ""
-    include_artifacts: bool = False
-    tenant: str = ""
-
-
-class SubscribeQuery(Struct, kw_only=True, rename="camel"):
-    """Where the stream begins. `Last-Event-ID` says the same."""
-
-    from_seq: Annotated[int, Meta(ge=0, description="The id of the last event that was seen.")] | None = None
-    tenant: str = ""
-
-
-class ListWebhooksQuery(Struct, kw_only=True, rename="camel"):
-    """Which page of the webhooks. All are on the first one."""
-
-    page_size: Int32 = 0
-    page_token: PageToken = ""
-    tenant: str = ""
-
-
-class TenantQuery(Struct, kw_only=True):
-    """The agent, where the path names none."""
-
-    tenant: str = ""
-
-
 class AgentQuery(Struct, kw_only=True):
     """The agents to list: one skill must have all words of `skill`, the agent and its skills all of `q`."""
 
@@ -136,6 +93,39 @@ class AgentQuery(Struct, kw_only=True):
     skill: str = ""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     offset: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+
+
+def query_of(row: OperationRow) -> type[Struct]:
+    """The query of an operation: its fields that are not in its path, with the agent's last, if the path names none."""
+    fields = [field for field in row.fields if f"{{{field.name}}}" not in row.path]
+    fields.sort(key=lambda field: field.name == "tenant")
+    return defstruct(
+        f"{row.method}Query",
+        [(each.proto_name, *_parameter(row, each)) for each in fields],
+        kw_only=True,
+        rename="camel",
+    )
+
+
+def _parameter(row: OperationRow, field: FieldRow) -> tuple[Any, Any]:
+    """The type of a parameter, and its value if it is absent."""
+    default, said = row.default(field), field.description or None
+    match field.kind:
+        case FieldKind.COUNT:
+            number = Annotated[int, Meta(ge=field.least, le=field.most, description=said)]
+            return (number | None if default is None else number), default
+        case FieldKind.FLAG:
+            return bool, default
+        case FieldKind.STATE:
+            return State | None, default
+        case FieldKind.TIME:
+            return Annotated[str, Meta(description=said, extra_json_schema={"format": "date-time"})], ""
+        case FieldKind.SEQ:
+            return Annotated[int, Meta(ge=0, description=said)] | None, default
+        case FieldKind.TEXT:
+            return Annotated[str, Meta(description=said)], ""
+        case FieldKind.OBJECT:
+            return dict[str, Any], {}
 
 
 class SendMessageResponse(Struct, kw_only=True, omit_defaults=True):

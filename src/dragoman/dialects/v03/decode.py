@@ -18,12 +18,16 @@ from dragoman.dialects.json_bounds import EXACT_MAX
 from dragoman.dialects.json_fields import from_seq, raw_bytes, timestamp_ms
 from dragoman.dialects.v03 import webhooks
 from dragoman.dialects.v03.fields import MAX_ID, Fields, read
+from dragoman.dialects.v03.operations import TABLE
 from dragoman.model.errors import InvalidParams, MethodNotFound
 from dragoman.model.ids import new_id
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import (
     CancelTask,
+    CreatePushConfig,
+    DeletePushConfig,
     GetExtendedCard,
+    GetPushConfig,
     GetTask,
     ListPushConfigs,
     ListTasks,
@@ -343,22 +347,24 @@ def resubscribe(fields: Fields) -> Subscribe:
     return Subscribe(id=_task_id(fields), after=after)
 
 
-SENDS: dict[str, type[SendMessage]] = {"message/send": SendMessage, "message/stream": StreamMessage}
+SENDS: dict[str, type[SendMessage]] = {TABLE[kind].method: kind for kind in (SendMessage, StreamMessage)}
+
+_DECODERS: dict[type[Operation], Callable[[Fields], Operation]] = {
+    SendMessage: lambda fields: send(fields, SendMessage),
+    StreamMessage: lambda fields: send(fields, StreamMessage),
+    GetTask: _get_task,
+    ListTasks: list_tasks,
+    CancelTask: lambda fields: CancelTask(id=_task_id(fields), metadata=fields.mapping("metadata")),
+    Subscribe: resubscribe,
+    CreatePushConfig: webhooks.create,
+    GetPushConfig: webhooks.get,
+    ListPushConfigs: lambda fields: ListPushConfigs(task_id=_task_id(fields)),
+    DeletePushConfig: webhooks.delete,
+    GetExtendedCard: lambda fields: GetExtendedCard(),
+}
 
 METHODS: dict[str, Callable[[Fields], Operation]] = {
-    "message/send": lambda fields: send(fields, SendMessage),
-    "message/stream": lambda fields: send(fields, StreamMessage),
-    "tasks/get": _get_task,
-    "tasks/list": list_tasks,
-    "tasks/cancel": lambda fields: CancelTask(id=_task_id(fields), metadata=fields.mapping("metadata")),
-    "tasks/resubscribe": resubscribe,
-    "tasks/pushNotificationConfig/set": webhooks.create,
-    "tasks/pushNotificationConfig/get": webhooks.get,
-    "tasks/pushNotificationConfig/list": lambda fields: ListPushConfigs(task_id=_task_id(fields)),
-    "tasks/pushNotificationConfig/delete": webhooks.delete,
-    "agent/getAuthenticatedExtendedCard": lambda fields: GetExtendedCard(),
-    "agent/authenticatedExtendedCard": lambda fields: GetExtendedCard(),
+    **{TABLE[kind].method: decoder for kind, decoder in _DECODERS.items()},
+    "agent/authenticatedExtendedCard": _DECODERS[GetExtendedCard],  # Evo AI's name for it
 }
-"""The methods of 0.3 (A2A 0.3 §7, §3.5.6); `tasks/list`, which it planned and clients send; and last the name that Evo
-AI uses for the method before.
-"""
+"""The decoders of a call's params by its method."""

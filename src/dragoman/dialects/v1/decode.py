@@ -5,6 +5,7 @@ Invariant: all violations of a request are reported at once, by their paths on t
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec import UNSET, Struct
@@ -12,8 +13,10 @@ from msgspec.json import Decoder
 
 from dragoman.dialects import json_fields, push
 from dragoman.dialects.json_fields import Violations, refusal, refuse, whole
+from dragoman.dialects.operations import FieldKind, FieldRow, OperationRow
 from dragoman.dialects.v1 import wire
-from dragoman.model.errors import MethodNotFound
+from dragoman.dialects.v1.operations import TABLE
+from dragoman.model.errors import InvalidParams, MethodNotFound
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import (
     CancelTask,
@@ -198,60 +201,6 @@ def _skill(metadata: dict[str, Any]) -> str | None:
     return skill if isinstance(skill, str) and skill else None
 
 
-def _get_task(request: wire.WireTaskQuery) -> GetTask:
-    violations: Violations = []
-    task_id = _required(request.id, "id", violations)
-    length = request.history_length if request.history_length is not None else request.history_length_
-    history_length = whole(length, "historyLength", violations)
-    refuse(violations)
-    return GetTask(id=task_id, history_length=history_length, tenant=request.tenant or "")
-
-
-def _cancel_task(request: wire.WireTaskQuery) -> CancelTask:
-    violations: Violations = []
-    task_id = _required(request.id, "id", violations)
-    refuse(violations)
-    return CancelTask(id=task_id, metadata=request.metadata, tenant=request.tenant or "")
-
-
-def _subscribe(request: wire.WireTaskQuery) -> Subscribe:
-    violations: Violations = []
-    task_id = _required(request.id, "id", violations)
-    refuse(violations)
-    given = request.from_seq if request.from_seq is not None else request.from_seq_
-    after = json_fields.from_seq(given, request.metadata)
-    return Subscribe(id=task_id, after=after, tenant=request.tenant or "")
-
-
-def _list_tasks(request: wire.WireListTasks) -> ListTasks:
-    violations: Violations = []
-    size = request.page_size if request.page_size is not None else request.page_size_
-    page_size = whole(size, "pageSize", violations, 1, 100)  # A2A 1.0 §3.1.4
-    length = request.history_length if request.history_length is not None else request.history_length_
-    history_length = whole(length, "historyLength", violations)
-    state = None
-    if request.status is not None:
-        if request.status in _STATES:
-            state = _STATES[request.status]
-        else:
-            violations.append(("status", f"must be one of {', '.join(TaskState)}"))
-    after = request.status_timestamp_after or request.status_timestamp_after_
-    after_ms = json_fields.timestamp_ms(after) if after else None
-    if after and after_ms is None:
-        violations.append(("statusTimestampAfter", "must be an RFC 3339 time stamp such as 2026-11-20T07:00:00.000Z"))
-    refuse(violations)
-    return ListTasks(
-        context_id=request.context_id or request.context_id_ or None,
-        state=state,
-        page_size=50 if page_size is None else page_size,
-        page_token=request.page_token or request.page_token_ or "",
-        history_length=history_length,
-        status_after_ms=after_ms,
-        include_artifacts=bool(request.include_artifacts or request.include_artifacts_),
-        tenant=request.tenant or "",
-    )
-
-
 def _push_config(given: wire.WirePushConfig, violations: Violations, path: str = "") -> PushConfig:
     url = _required(given.url, f"{path}url", violations)
     authentication = given.authentication
@@ -281,57 +230,143 @@ def _create_push_config(request: wire.WirePushConfig) -> CreatePushConfig:
     return CreatePushConfig(config=config, tenant=request.tenant or "")
 
 
-def _get_push_config(request: wire.WirePushQuery) -> GetPushConfig:
-    violations: Violations = []
-    task_id = _required(request.task_id or request.task_id_, "taskId", violations)
-    config_id = _required(request.id, "id", violations)
-    refuse(violations)
-    return GetPushConfig(task_id=task_id, id=config_id, tenant=request.tenant or "")
-
-
-def _delete_push_config(request: wire.WirePushQuery) -> DeletePushConfig:
-    violations: Violations = []
-    task_id = _required(request.task_id or request.task_id_, "taskId", violations)
-    config_id = _required(request.id, "id", violations)
-    refuse(violations)
-    return DeletePushConfig(task_id=task_id, id=config_id, tenant=request.tenant or "")
-
-
-def _list_push_configs(request: wire.WirePushQuery) -> ListPushConfigs:
-    violations: Violations = []
-    task_id = _required(request.task_id or request.task_id_, "taskId", violations)
-    size = request.page_size if request.page_size is not None else request.page_size_
-    page_size = whole(size, "pageSize", violations)
-    refuse(violations)
-    return ListPushConfigs(
-        task_id=task_id,
-        page_size=page_size or 0,
-        page_token=request.page_token or request.page_token_ or "",
-        tenant=request.tenant or "",
-    )
-
-
-def _get_extended_card(request: wire.WireExtendedCard) -> GetExtendedCard:
-    return GetExtendedCard(tenant=request.tenant or "")
-
-
 def _required(value: str | None, field: str, violations: Violations) -> str:
     if not value:
         violations.append((field, REQUIRED))
     return value or ""
 
 
+# -- operations with plain fields --------------------------------------------------------------------------------------
+
+Read = Callable[[Any, Violations], Any]
+"""Reads one field of a wire struct; a fault is added to the violations."""
+
+
+def _spelling(field: FieldRow) -> Callable[[Any], Any]:
+    """Return the getter of a field: the first of its two spellings that is not null."""
+    name, other = field.proto_name, field.proto_name + "_"
+    if "_" not in name:
+        return attrgetter(name)
+
+    def value(request: Any) -> Any:
+        found = getattr(request, name)
+        return getattr(request, other) if found is None else found
+
+    return value
+
+
+def _text(field: FieldRow, default: Any) -> Read:
+    value, path = _spelling(field), field.json_name
+    if field.required:
+        return lambda request, violations: _required(value(request), path, violations)
+    return lambda request, violations: value(request) or default
+
+
+def _count(field: FieldRow, default: Any) -> Read:
+    value, path, least, most = _spelling(field), field.json_name, field.least, field.most
+
+    def read(request: Any, violations: Violations) -> Any:
+        number = whole(value(request), path, violations, least, most)
+        return default if number is None else number
+
+    return read
+
+
+def _flag(field: FieldRow, default: Any) -> Read:
+    value = _spelling(field)
+    return lambda request, violations: bool(value(request))
+
+
+def _object(field: FieldRow, default: Any) -> Read:
+    value = _spelling(field)
+    return lambda request, violations: value(request)
+
+
+def _state(field: FieldRow, default: Any) -> Read:
+    value, path = _spelling(field), field.json_name
+
+    def read(request: Any, violations: Violations) -> TaskState | None:
+        given = value(request)
+        if given is not None and given not in _STATES:
+            violations.append((path, f"must be one of {', '.join(TaskState)}"))
+        return _STATES.get(given)
+
+    return read
+
+
+def _time(field: FieldRow, default: Any) -> Read:
+    value, path = _spelling(field), field.json_name
+
+    def read(request: Any, violations: Violations) -> int | None:
+        given = value(request)
+        ms = json_fields.timestamp_ms(given) if given else None
+        if given and ms is None:
+            violations.append((path, "must be an RFC 3339 time stamp such as 2026-11-20T07:00:00.000Z"))
+        return ms
+
+    return read
+
+
+def _seq(field: FieldRow, default: Any) -> Read:
+    value = _spelling(field)
+
+    def read(request: Any, violations: Violations) -> str | None:
+        try:
+            return json_fields.from_seq(value(request), request.metadata)
+        except InvalidParams as fault:
+            violations.extend(fault.violations)
+            return None
+
+    return read
+
+
+_READS: dict[FieldKind, Callable[[FieldRow, Any], Read]] = {
+    FieldKind.TEXT: _text,
+    FieldKind.COUNT: _count,
+    FieldKind.FLAG: _flag,
+    FieldKind.OBJECT: _object,
+    FieldKind.STATE: _state,
+    FieldKind.TIME: _time,
+    FieldKind.SEQ: _seq,
+}
+
+
+def _plain(row: OperationRow) -> Callable[[Any], Operation]:
+    """Return the maker of an operation all of whose fields are in its row."""
+    kind = row.operation
+    reads = tuple([(field.name, _READS[field.kind](field, row.default(field))) for field in row.fields])
+
+    def operation(request: Any) -> Operation:
+        violations: Violations = []
+        values = {name: read(request, violations) for name, read in reads}
+        refuse(violations)
+        return kind(**values)
+
+    return operation
+
+
+_WIRE: dict[type[Operation], Decoder[Any]] = {
+    SendMessage: wire.SEND,
+    StreamMessage: wire.SEND,
+    GetTask: wire.TASK_QUERY,
+    ListTasks: wire.LIST_TASKS,
+    CancelTask: wire.TASK_QUERY,
+    Subscribe: wire.TASK_QUERY,
+    CreatePushConfig: wire.PUSH_CONFIG,
+    GetPushConfig: wire.PUSH_QUERY,
+    ListPushConfigs: wire.PUSH_QUERY,
+    DeletePushConfig: wire.PUSH_QUERY,
+    GetExtendedCard: wire.EXTENDED_CARD,
+}
+
+_MAKERS: dict[type[Operation], Callable[[Any], Operation]] = {
+    SendMessage: partial(_send, SendMessage),
+    StreamMessage: partial(_send, StreamMessage),
+    CreatePushConfig: _create_push_config,
+}
+"""The makers of operations that hold a message or a webhook."""
+
 METHODS: dict[str, Method] = {
-    "SendMessage": Method(wire.SEND, partial(_send, SendMessage)),
-    "SendStreamingMessage": Method(wire.SEND, partial(_send, StreamMessage)),
-    "GetTask": Method(wire.TASK_QUERY, _get_task),
-    "ListTasks": Method(wire.LIST_TASKS, _list_tasks),
-    "CancelTask": Method(wire.TASK_QUERY, _cancel_task),
-    "SubscribeToTask": Method(wire.TASK_QUERY, _subscribe),
-    "CreateTaskPushNotificationConfig": Method(wire.PUSH_CONFIG, _create_push_config),
-    "GetTaskPushNotificationConfig": Method(wire.PUSH_QUERY, _get_push_config),
-    "ListTaskPushNotificationConfigs": Method(wire.PUSH_QUERY, _list_push_configs),
-    "DeleteTaskPushNotificationConfig": Method(wire.PUSH_QUERY, _delete_push_config),
-    "GetExtendedAgentCard": Method(wire.EXTENDED_CARD, _get_extended_card),
+    row.method: Method(_WIRE[kind], _MAKERS.get(kind) or _plain(row)) for kind, row in TABLE.items()
 }
 """The methods of A2A 1.0 §9.4 by name; the HTTP+JSON routes (§11.3) go by the same names."""

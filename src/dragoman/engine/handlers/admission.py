@@ -10,30 +10,14 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
+from dragoman.dialects.v1.operations import TABLE
 from dragoman.engine.handler import Answered, Handler, OpenStream
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.handlers.usage import OpenStreams, Rates, UsageExchange
 from dragoman.engine.key_stops import KeyStops
 from dragoman.model.errors import A2AError, Forbidden, TooManyRequests
 from dragoman.model.ids import Clock
-from dragoman.model.operations import (
-    Call,
-    CancelTask,
-    CompleteTask,
-    CreatePushConfig,
-    DeletePushConfig,
-    GetExtendedCard,
-    GetPushConfig,
-    GetTask,
-    ListPushConfigs,
-    ListTasks,
-    Operation,
-    SendMessage,
-    StreamMessage,
-    Subscribe,
-    UpdateStatus,
-    task_id_of,
-)
+from dragoman.model.operations import Call, CompleteTask, Operation, SendMessage, UpdateStatus, task_id_of
 from dragoman.model.principal import Principal, Scope
 from dragoman.model.task import Record, TaskHead
 from dragoman.store.audit import AuditEntry
@@ -51,17 +35,7 @@ class Action(Struct, frozen=True):
 
 KINDS: Mapping[type[Operation], Action] = MappingProxyType(
     {
-        SendMessage: Action("SendMessage", Scope.SEND),
-        StreamMessage: Action("SendStreamingMessage", Scope.SEND),
-        GetTask: Action("GetTask", Scope.READ),
-        ListTasks: Action("ListTasks", Scope.READ),
-        Subscribe: Action("SubscribeToTask", Scope.READ),
-        CancelTask: Action("CancelTask", Scope.CANCEL),
-        CreatePushConfig: Action("CreateTaskPushNotificationConfig", Scope.PUSH),
-        GetPushConfig: Action("GetTaskPushNotificationConfig", Scope.PUSH),
-        ListPushConfigs: Action("ListTaskPushNotificationConfigs", Scope.PUSH),
-        DeletePushConfig: Action("DeleteTaskPushNotificationConfig", Scope.PUSH),
-        GetExtendedCard: Action("GetExtendedAgentCard", Scope.CARD),
+        **{kind: Action(row.method, row.scope) for kind, row in TABLE.items()},
         CompleteTask: Action("CompleteTask", None),
         UpdateStatus: Action("UpdateStatus", None),
     }
