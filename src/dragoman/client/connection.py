@@ -5,8 +5,8 @@ Everything opened here is closed when the block of `connect` ends; nothing that 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from dragoman.client.card import Interface, RemoteCard, binding_of
@@ -15,26 +15,16 @@ from dragoman.client.credentials import Credentials, check_credentials
 from dragoman.client.decode import tongue
 from dragoman.client.discovery import CardCache, Discovery, FoundCard, Places, places
 from dragoman.client.doors import Doors
-from dragoman.client.endpoint import Choice
-from dragoman.client.errors import HttpRefusal, NoAnswer, fate_unknown
+from dragoman.client.endpoint import AgentEndpoint, EndpointWish
 from dragoman.client.grpc_address import grpc_url
 from dragoman.client.retries import RETRIES, TIMEOUTS, Retrier, Retries, Timeouts
 from dragoman.client.stream import TaskStream, check_task
-from dragoman.client.transport import Batch, StreamPosition, Transport, WireLog
+from dragoman.client.transport import Batch, CallHeaders, CallTerms, StreamPosition, WireLog
 from dragoman.client.transports import Transports
 from dragoman.client.webhooks import TaskWebhooks
 from dragoman.dialects.api import Answer, Tongue
 from dragoman.dialects.cards import GRPC, HTTP_JSON, JSONRPC
 from dragoman.model.card import VERSIONS, AgentCard
-from dragoman.model.errors import (
-    A2AError,
-    AgentNotFound,
-    InvalidAgentResponse,
-    MethodNotAllowed,
-    MethodNotFound,
-    NotFound,
-    VersionNotSupported,
-)
 from dragoman.model.message import Message
 from dragoman.model.operations import (
     CancelTask,
@@ -53,41 +43,33 @@ from dragoman.net.egress import Egress
 from dragoman.net.target import is_grpc
 from dragoman.net.tls import MACHINE_TLS, ClientTls, make_tls_context
 
-_GONE = (AgentNotFound, NotFound, MethodNotAllowed)
-_GONE_STATUS = frozenset({404, 405, 410})
-
 
 class Connection:
     """A connection to one agent, as returned by `connect`."""
 
-    def __init__(
-        self, choice: Choice, retrier: Retrier, timeouts: Timeouts, reach: Callable[[str], Awaitable[None]]
-    ) -> None:
-        self._choice = choice
-        self._retrier = retrier
-        self._timeouts = timeouts
-        self._reach = reach
-        self.webhooks = TaskWebhooks(self)
+    def __init__(self, endpoint: AgentEndpoint) -> None:
+        self._endpoint = endpoint
+        self.webhooks = TaskWebhooks(endpoint)
 
     @property
     def card(self) -> RemoteCard | None:
         """The agent's card; None if a dialect was given, which makes the card unnecessary."""
-        return self._choice.card
+        return self._endpoint.card
 
     @property
     def interface(self) -> Interface:
         """The endpoint in use."""
-        return self._transport.interface
+        return self._endpoint.interface
 
     @property
     def tongue(self) -> Tongue:
         """The dialect in use, and what it supports."""
-        return self._transport.tongue
+        return self._endpoint.tongue
 
     @property
     def repeats_s(self) -> float:
         """For how long a send that may have arrived is repeated, in seconds; see Retries."""
-        return self._transport.repeats_s
+        return self._endpoint.sends_s
 
     async def send(
         self,
@@ -126,15 +108,9 @@ class Connection:
             skill=skill,
             push_config=push,
         )
-        try:
-            answer = await self.ask(operation, idempotency_key=idempotency_key, traceparent=traceparent)
-        except NoAnswer as error:
-            if error.sent:
-                raise fate_unknown(error, message.message_id) from error.__cause__
-            raise
-        if not isinstance(answer, Task | Message):
-            raise _unexpected(answer, "a task or a message")
-        return answer
+        return await self._endpoint.send(
+            operation, CallHeaders(idempotency_key=idempotency_key, traceparent=traceparent)
+        )
 
     def stream(
         self,
@@ -191,18 +167,8 @@ class Connection:
 
         `on_link` is called with False when it breaks, and with True when the agent is heard again.
         """
-        return TaskStream(
-            self,
-            operation,
-            retrier=self._retrier,
-            timeouts=self._timeouts,
-            streams=self.card is None or self.card.streams,
-            repeats_s=self.repeats_s,
-            after=after,
-            idempotency_key=idempotency_key,
-            traceparent=traceparent,
-            on_link=on_link,
-        )
+        beside = CallHeaders(idempotency_key=idempotency_key, traceparent=traceparent, after=after)
+        return TaskStream(self._endpoint, operation, beside, on_link)
 
     def conversation(self, context_id: str | None = None) -> Conversation:
         """Begin a conversation, in which each turn continues the one before."""
@@ -210,7 +176,7 @@ class Connection:
 
     async def get(self, task_id: str, *, history_length: int | None = None) -> Task:
         """Return the task in its current state."""
-        return check_task(await self.ask(GetTask(id=task_id, history_length=history_length)), task_id)
+        return check_task(await self._endpoint.ask(GetTask(id=task_id, history_length=history_length)), task_id)
 
     async def list(
         self,
@@ -224,31 +190,24 @@ class Connection:
         include_artifacts: bool = False,
     ) -> TaskList:
         """Return a page of the caller's tasks, newest status first; see ListTasks."""
-        answer = await self.ask(
-            ListTasks(
-                context_id=context_id,
-                state=state,
-                page_size=page_size,
-                page_token=page_token,
-                history_length=history_length,
-                status_after_ms=status_after_ms,
-                include_artifacts=include_artifacts,
-            )
+        operation = ListTasks(
+            context_id=context_id,
+            state=state,
+            page_size=page_size,
+            page_token=page_token,
+            history_length=history_length,
+            status_after_ms=status_after_ms,
+            include_artifacts=include_artifacts,
         )
-        if not isinstance(answer, TaskList):
-            raise _unexpected(answer, "a list of tasks")
-        return answer
+        return await self._endpoint.read(operation, TaskList, "a list of tasks")
 
     async def cancel(self, task_id: str, *, metadata: dict[str, Any] | None = None) -> Task:
         """Cancel a task, and return it as it stands then."""
-        return check_task(await self.ask(CancelTask(id=task_id, metadata=metadata)), task_id)
+        return check_task(await self._endpoint.ask(CancelTask(id=task_id, metadata=metadata)), task_id)
 
     async def extended_card(self) -> AgentCard:
         """Return the card that the agent shows to authenticated callers."""
-        answer = await self.ask(GetExtendedCard())
-        if not isinstance(answer, AgentCard):
-            raise _unexpected(answer, "an agent card")
-        return answer
+        return await self._endpoint.read(GetExtendedCard(), AgentCard, "an agent card")
 
     async def refresh(self, *, anew: bool = False) -> None:
         """Fetch the card again and switch to what it says now. The rules of HTTP caching apply unless `anew`.
@@ -256,11 +215,11 @@ class Connection:
         Raises NoCard, NoInterface, NotReached, CallTimedOut, NoToken, or CardNotVerified; then everything stays as it
         was.
         """
-        await self._choice.refresh(anew=anew)
+        await self._endpoint.refresh(anew=anew)
 
     async def reach(self) -> None:
         """Open a connection to the endpoint without sending a request. Raises NoAnswer."""
-        await self._reach(self.interface.url)
+        await self._endpoint.reach()
 
     async def ask(
         self, operation: Operation, *, idempotency_key: str | None = None, traceparent: str | None = None
@@ -269,15 +228,11 @@ class Connection:
 
         If the endpoint is gone, or has another version, the card is fetched again and another endpoint is called, once.
         """
-        transport = self._transport
-        try:
-            return await transport.call(operation, idempotency_key=idempotency_key, traceparent=traceparent)
-        except (A2AError, HttpRefusal) as error:
-            if not self._gone(error, operation) or (other := await self._choice.after(transport)) is None:
-                raise
-        return await other.call(operation, idempotency_key=idempotency_key, traceparent=traceparent)
+        return await self._endpoint.ask(
+            operation, CallHeaders(idempotency_key=idempotency_key, traceparent=traceparent)
+        )
 
-    async def events(
+    def events(
         self,
         operation: StreamMessage | Subscribe,
         *,
@@ -286,53 +241,13 @@ class Connection:
         traceparent: str | None = None,
         position: StreamPosition | None = None,
     ) -> AsyncGenerator[Batch, None]:
-        """Yield the updates of a stream in batches, as `Transport.stream` does. The caller must close it.
+        """Yield the updates of a stream in batches: at least one, and as many as arrived together.
 
         Ends when the agent ends it, or with a NoAnswer when it breaks. If the endpoint is gone, it does the same as
-        `ask`.
+        `ask`. Events that `position` already knows are left out, and it records the new ones. The caller must close it.
         """
-        transport = self._transport
-        while True:
-            begun = False
-            stream = transport.stream(
-                operation, after=after, idempotency_key=idempotency_key, traceparent=traceparent, position=position
-            )
-            try:
-                async with aclosing(stream):
-                    async for each in stream:
-                        begun = True
-                        yield each
-                return
-            except (A2AError, HttpRefusal) as error:
-                if begun or not self._gone(error, operation) or (other := await self._choice.after(transport)) is None:
-                    raise
-            transport = other
-
-    @property
-    def _transport(self) -> Transport:
-        assert self._choice.transport is not None  # connect has begun
-        return self._choice.transport
-
-    def _gone(self, error: A2AError | HttpRefusal, operation: Operation) -> bool:
-        """Whether an error says that the endpoint no longer exists, or that it speaks another dialect.
-
-        An unknown method means so only for the methods that every agent has, and for streams if the card promises them.
-        """
-        match error:
-            case VersionNotSupported():
-                return True
-            case HttpRefusal():
-                return error.status in _GONE_STATUS
-            case MethodNotFound() if isinstance(operation, StreamMessage):
-                return self.card is not None and self.card.streams
-            case MethodNotFound():
-                return isinstance(operation, GetTask | SendMessage)
-            case _:
-                return isinstance(error, _GONE) and isinstance(operation, SendMessage | GetTask | CancelTask)
-
-
-def _unexpected(answer: Answer, expected: str) -> InvalidAgentResponse:
-    return InvalidAgentResponse(f"expected {expected}, got {type(answer).__name__}")
+        beside = CallHeaders(idempotency_key=idempotency_key, traceparent=traceparent, after=after)
+        return self._endpoint.events(operation, beside, position)
 
 
 @asynccontextmanager
@@ -392,46 +307,34 @@ async def connect(
         await asyncio.to_thread(make_tls_context, tls)  # so that a bad file is an error here, not at every call
     own = Egress(connect_timeout_s=timeouts.connect_s, tls=tls) if egress is None else egress
     doors = Doors(own, (url, *where.cards, *origins), credentials, timeouts, tls)
-    retrier = retries if isinstance(retries, Retrier) else Retrier(retries)
-    given = dict(headers or {})
-    transports = Transports(
-        doors=doors,
-        spoken=spoken,
+    terms = CallTerms(
         timeouts=timeouts,
-        retrier=retrier,
-        headers=given,
+        retrier=retries if isinstance(retries, Retrier) else Retrier(retries),
+        headers=dict(headers or {}),
         credentials=credentials,
         extensions=extensions,
         wire=wire,
-        double_base64=double_base64,
     )
-    discovery = Discovery(
-        doors.known,
-        where,
-        CardCache() if cache is None else cache,
-        timeout_s=timeouts.card_s,
-        headers=given,
-        credentials=credentials,
-        retrier=retrier,
-    )
-    fixed = interface
-    if fixed is None and spoken is not None:
-        fixed = _make_interface(where, over, spoken)
-    choice = Choice(
-        discovery,
-        where.base,
-        made=transports.make,
-        reach=doors.reach,
-        fixed=fixed,
-        binding=over,
-        version=version,
+    if interface is None and spoken is not None:
+        interface = _make_interface(where, over, spoken)
+    endpoint = AgentEndpoint(
+        Discovery(
+            doors.known,
+            where,
+            CardCache() if cache is None else cache,
+            timeout_s=timeouts.card_s,
+            headers=terms.headers,
+            credentials=credentials,
+            retrier=terms.retrier,
+        ),
+        Transports(doors=doors, terms=terms, spoken=spoken, double_base64=double_base64),
+        EndpointWish(base=where.base, fixed=interface, binding=over, version=version, grpc_tls=grpc_tls),
         keys=keys,
         given=card,
-        grpc_tls=grpc_tls,
     )
     try:
-        await choice.begin()
-        yield Connection(choice, retrier, timeouts, doors.reach)
+        await endpoint.begin()
+        yield Connection(endpoint)
     finally:
         await doors.close()
         if egress is None:

@@ -11,10 +11,12 @@ from typing import Any, Protocol
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from dragoman.client.stream import TaskStream
 from dragoman.client.task_fold import TaskFold
 from dragoman.model.errors import TaskNotFound, UnsupportedOperation
 from dragoman.model.ids import new_id
 from dragoman.model.message import Message, Part, Role
+from dragoman.model.operations import StreamMessage, Subscribe
 from dragoman.model.task import INTERRUPTED, TERMINAL, Task, TaskState
 from dragoman.model.updates import Update
 
@@ -76,32 +78,12 @@ class ConversationPeer(Protocol):
     """The other side of the conversation; see Connection."""
 
     async def send(
-        self,
-        content: Content,
-        *,
-        context_id: str | None = None,
-        task_id: str | None = None,
-        metadata: dict[str, Any] | None = None,
-        skill: str | None = None,
-        output_modes: Sequence[str] = (),
+        self, content: Message, *, skill: str | None = None, output_modes: Sequence[str] = ()
     ) -> Task | Message:
         """See Connection."""
         ...
 
-    def stream(
-        self,
-        content: Content,
-        *,
-        context_id: str | None = None,
-        task_id: str | None = None,
-        metadata: dict[str, Any] | None = None,
-        skill: str | None = None,
-        output_modes: Sequence[str] = (),
-    ) -> AsyncGenerator[Update, None]:
-        """See Connection."""
-        ...
-
-    def subscribe(self, task_id: str) -> AsyncGenerator[Update, None]:
+    def task_stream(self, operation: StreamMessage | Subscribe) -> TaskStream:
         """See Connection."""
         ...
 
@@ -206,14 +188,7 @@ class Conversation:
         Raises as `Connection.send` does. If a waiting task has meanwhile ended, the next message begins a new one.
         """
         try:
-            answer = await self._agent.send(
-                content,
-                context_id=self.context_id,
-                task_id=self.task_id,
-                metadata=metadata,
-                skill=skill,
-                output_modes=output_modes,
-            )
+            answer = await self._agent.send(self._turn(content, metadata), skill=skill, output_modes=output_modes)
         except (TaskNotFound, UnsupportedOperation):
             self.task_id = None
             raise
@@ -229,16 +204,10 @@ class Conversation:
     ) -> AsyncGenerator[Update, None]:
         """Send a message, and yield the updates of its task; afterwards `reply` is the result."""
         fold = TaskFold()
-        updates = self._agent.stream(
-            content,
-            context_id=self.context_id,
-            task_id=self.task_id,
-            metadata=metadata,
-            skill=skill,
-            output_modes=output_modes,
-        )
+        message = self._turn(content, metadata)
+        operation = StreamMessage(message=message, skill=skill, accepted_output_modes=tuple(output_modes))
         try:
-            async with aclosing(updates):
+            async with aclosing(self._agent.task_stream(operation).updates()) as updates:
                 async for update in updates:
                     fold.add(update)
                     yield update
@@ -250,13 +219,16 @@ class Conversation:
             if answer is not None:
                 self._record(answer)
 
+    def _turn(self, content: Content, metadata: dict[str, Any] | None) -> Message:
+        return make_message(content, context_id=self.context_id, task_id=self.task_id, metadata=metadata)
+
     async def _wait_for_end(self, task: Task) -> Task:
         """Return the task once it has ended or waits: servers answer a long send early, with an unfinished task."""
         if task.status.state in TERMINAL | INTERRUPTED:
             return task
         fold = TaskFold(task.id)
         try:
-            async with aclosing(self._agent.subscribe(task.id)) as updates:
+            async with aclosing(self._agent.task_stream(Subscribe(id=task.id)).updates()) as updates:
                 async for update in updates:
                     fold.add(update)
                     if fold.state in INTERRUPTED:

@@ -1,4 +1,4 @@
-"""Chooses an agent's endpoint from its card.
+"""Chooses an agent's endpoint from its card, calls it, and chooses another one when it is gone.
 
 Invariant: a card is untrusted text. The caller's credentials and headers go only to the origin of the URL that the
 caller gave, to the origins the caller names in addition, and to gRPC endpoints on the same hosts, without TLS only if
@@ -7,70 +7,186 @@ the caller's URL is without. Any other origin in a card is dialled only at publi
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from contextvars import copy_context
-from typing import Any
+from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from dragoman.auth.signatures import CardNotVerified
 from dragoman.client.card import Interface, RemoteCard, interfaces, read_card, verify
 from dragoman.client.discovery import Discovery, FoundCard
-from dragoman.client.errors import NoAnswer, NoInterface, NotInstalled, PeerError
+from dragoman.client.errors import HttpRefusal, NoAnswer, NoInterface, NotInstalled, PeerError, fate_unknown
 from dragoman.client.grpc_transport import grpc_tongue
-from dragoman.client.transport import Transport
+from dragoman.client.transport import NO_HEADERS, Batch, CallHeaders, CallTerms, StreamPosition
+from dragoman.client.transports import Transport, Transports
+from dragoman.dialects.api import Answer, Tongue
 from dragoman.dialects.cards import GRPC
 from dragoman.model.card import VERSIONS
+from dragoman.model.errors import (
+    A2AError,
+    AgentNotFound,
+    InvalidAgentResponse,
+    MethodNotAllowed,
+    MethodNotFound,
+    NotFound,
+    VersionNotSupported,
+)
+from dragoman.model.message import Message
+from dragoman.model.operations import CancelTask, GetTask, Operation, SendMessage, StreamMessage, Subscribe
+from dragoman.model.task import Task
 from dragoman.net.grpc import installed
 from dragoman.net.target import target
 
 log = logging.getLogger("dragoman.client")
 
+T = TypeVar("T")
+
 CHOOSE_AGAIN_S = 30.0
 """Shortest time between two fetches of a card that were triggered by a missing endpoint."""
 
 
-class Choice:
-    """An agent's card and the endpoint chosen from it. The choice is repeated when that endpoint disappears."""
+_GONE = (AgentNotFound, NotFound, MethodNotAllowed)
+_GONE_STATUS = frozenset({404, 405, 410})
+
+
+class EndpointWish(Struct, frozen=True, kw_only=True):
+    """The endpoint that the caller wants: one of the card's, or `fixed`, whatever the card says.
+
+    `base` is the agent's URL. `grpc_tls` says whether a card's address without a scheme is called over TLS; None: if
+    its port is 443, or the card came over https.
+    """
+
+    base: str
+    fixed: Interface | None = None
+    binding: str | None = None
+    version: str | None = None
+    grpc_tls: bool | None = None
+
+
+class AgentEndpoint:
+    """An agent's card, and the endpoint chosen from it, which takes all calls.
+
+    With a card that is `given` none is fetched until its endpoint is gone. One of the `keys` must have signed a card.
+    """
 
     def __init__(
         self,
         discovery: Discovery,
-        base: str,
+        transports: Transports,
+        wish: EndpointWish,
         *,
-        made: Callable[[Interface], Transport],
-        reach: Callable[[str], Awaitable[None]],
-        fixed: Interface | None,
-        binding: str | None,
-        version: str | None,
         keys: Mapping[str, Any] | None,
-        given: FoundCard | None = None,
-        grpc_tls: bool | None = None,
+        given: FoundCard | None,
     ) -> None:
         self.card: RemoteCard | None = None if given is None or keys is not None else read_card(given.card)
-        self.transport: Transport | None = None
+        self._chosen: Transport | None = None
         self._discovery = discovery
-        self._base = base
-        self._made = made
-        self._reach = reach
-        self._fixed = fixed
-        self._binding = binding
-        self._version = version
+        self._transports = transports
+        self._wish = wish
         self._keys = keys
         self._given = given
-        self._grpc_tls = grpc_tls
         self._turn = asyncio.Lock()
         self._again_at = float("-inf")
         self._context = copy_context()
 
     async def begin(self) -> None:
         """Fetch the card, unless a fixed endpoint makes it unnecessary."""
-        if self._fixed is not None:
-            self.transport = await self._make(self._fixed)
-        if self._fixed is None or self._keys is not None:
-            found = await self.read()
-            if self._fixed is None:
-                self.transport = await self._choose(self._candidates(found))
+        if self._wish.fixed is not None:
+            self._chosen = await self._make(self._wish.fixed)
+        if self._wish.fixed is None or self._keys is not None:
+            found = await self._find()
+            if self._wish.fixed is None:
+                self._chosen = await self._choose(self._candidates(found))
 
-    async def read(self, *, anew: bool = False) -> FoundCard:
+    @property
+    def interface(self) -> Interface:
+        """The endpoint in use."""
+        return self._transport.interface
+
+    @property
+    def tongue(self) -> Tongue:
+        """The dialect in use, and what it supports."""
+        return self._transport.tongue
+
+    @property
+    def terms(self) -> CallTerms:
+        """How calls are made."""
+        return self._transports.terms
+
+    @property
+    def streams(self) -> bool:
+        """Whether streams are worth a try: without a card, or with one that does not say no."""
+        return self.card is None or self.card.streams
+
+    @property
+    def sends_s(self) -> float:
+        """For how long a send that may have arrived is repeated, in seconds."""
+        return self.terms.sends_s(self.interface)
+
+    async def ask(self, operation: Operation, beside: CallHeaders = NO_HEADERS) -> Answer:
+        """Return the answer to any operation that is not a stream.
+
+        If the endpoint is gone, or has another version, the card is fetched again and another endpoint is called, once.
+        """
+        transport = self._transport
+        try:
+            return await transport.call(operation, beside)
+        except (A2AError, HttpRefusal) as error:
+            if not self._gone(error, operation) or (other := await self._after(transport)) is None:
+                raise
+        return await other.call(operation, beside)
+
+    async def read(self, operation: Operation, kind: type[T], expected: str) -> T:
+        """Return the answer to an operation, which has this type. Raises InvalidAgentResponse for any other."""
+        answer = await self.ask(operation)
+        if not isinstance(answer, kind):
+            raise InvalidAgentResponse(f"expected {expected}, got {type(answer).__name__}")
+        return answer
+
+    async def send(self, operation: SendMessage, beside: CallHeaders = NO_HEADERS) -> Task | Message:
+        """Return the answer to a message. A NoAnswer whose `sent` is true carries the message id."""
+        try:
+            answer = await self.ask(operation, beside)
+        except NoAnswer as error:
+            if error.sent:
+                raise fate_unknown(error, operation.message.message_id) from error.__cause__
+            raise
+        if not isinstance(answer, Task | Message):
+            raise InvalidAgentResponse(f"expected a task or a message, got {type(answer).__name__}")
+        return answer
+
+    async def events(
+        self,
+        operation: StreamMessage | Subscribe,
+        beside: CallHeaders = NO_HEADERS,
+        position: StreamPosition | None = None,
+    ) -> AsyncGenerator[Batch, None]:
+        """Yield the updates of a stream in batches, as `HttpTransport.stream` does. The caller must close it.
+
+        Ends when the agent ends it, or with a NoAnswer when it breaks. If the endpoint is gone, it does the same as
+        `ask`.
+        """
+        transport = self._transport
+        while True:
+            begun = False
+            try:
+                async with aclosing(transport.stream(operation, beside, position)) as stream:
+                    async for each in stream:
+                        begun = True
+                        yield each
+                return
+            except (A2AError, HttpRefusal) as error:
+                if begun or not self._gone(error, operation) or (other := await self._after(transport)) is None:
+                    raise
+            transport = other
+
+    async def reach(self) -> None:
+        """Open a connection to the endpoint without sending a request. Raises NoAnswer."""
+        await self._transports.doors.reach(self.interface.url)
+
+    async def _find(self, *, anew: bool = False) -> FoundCard:
         """Fetch the card and verify it.
 
         It serves all calls, so its request carries no call's own credentials from the context.
@@ -88,33 +204,55 @@ class Choice:
     async def refresh(self, *, anew: bool = False) -> None:
         """Fetch the card, by the rules of its cache unless `anew`, and switch to the endpoint that it names now."""
         async with self._turn:
-            if self._fixed is not None:
+            if self._wish.fixed is not None:
                 return
             before = self.card
-            candidates = self._candidates(await self.read(anew=anew))
-            spoken = None if self.transport is None else self.transport.interface
+            candidates = self._candidates(await self._find(anew=anew))
+            spoken = None if self._chosen is None else self._chosen.interface
             same = before is not None and self.card is not None and before.whole == self.card.whole
             if spoken != candidates[0] and not (same and spoken in candidates):
-                self.transport = await self._choose(candidates)
+                self._chosen = await self._choose(candidates)
 
-    async def after(self, gone: Transport) -> Transport | None:
+    async def _after(self, gone: Transport) -> Transport | None:
         """Fetch the card again and return an endpoint other than the one that is gone; None if there is none."""
         async with self._turn:
-            if self.transport is not gone:
-                return self.transport
+            if self._chosen is not gone:
+                return self._chosen
             now = asyncio.get_running_loop().time()
-            if self._fixed is not None or now < self._again_at:
+            if self._wish.fixed is not None or now < self._again_at:
                 return None
             self._again_at = now + CHOOSE_AGAIN_S
             try:
-                found = await self.read(anew=True)
+                found = await self._find(anew=True)
                 others = [each for each in self._candidates(found) if each != gone.interface]
             except (NoAnswer, PeerError, CardNotVerified):
                 return None  # the caller then gets the endpoint's own error, which answers the call
             if not others:
                 return None
-            self.transport = await self._choose(others)
-            return self.transport
+            self._chosen = await self._choose(others)
+            return self._chosen
+
+    @property
+    def _transport(self) -> Transport:
+        assert self._chosen is not None  # `begin` has chosen it
+        return self._chosen
+
+    def _gone(self, error: A2AError | HttpRefusal, operation: Operation) -> bool:
+        """Whether an error says that the endpoint no longer exists, or that it speaks another dialect.
+
+        An unknown method means so only for the methods that every agent has, and for streams if the card promises them.
+        """
+        match error:
+            case VersionNotSupported():
+                return True
+            case HttpRefusal():
+                return error.status in _GONE_STATUS
+            case MethodNotFound() if isinstance(operation, StreamMessage):
+                return self.card is not None and self.card.streams
+            case MethodNotFound():
+                return isinstance(operation, GetTask | SendMessage)
+            case _:
+                return isinstance(error, _GONE) and isinstance(operation, SendMessage | GetTask | CancelTask)
 
     async def _choose(self, candidates: Sequence[Interface]) -> Transport:
         """Make the transport for the first endpoint, unless that is over gRPC and takes no connection.
@@ -123,10 +261,10 @@ class Choice:
         passed over for another one, but not if the caller chose gRPC.
         """
         for each in candidates:
-            if each.binding != GRPC or self._binding is not None or not installed():
+            if each.binding != GRPC or self._wish.binding is not None or not installed():
                 return await self._make(each)
             try:
-                await self._reach(each.url)
+                await self._transports.doors.reach(each.url)
             except NoAnswer as error:
                 log.warning("%s", error)
                 continue
@@ -139,25 +277,25 @@ class Choice:
             if not installed():
                 raise NotInstalled(interface.to.shown)
             await asyncio.to_thread(grpc_tongue, interface.dialect)
-        return self._made(interface)
+        return self._transports.make(interface)
 
     def _candidates(self, found: FoundCard) -> Sequence[Interface]:
         candidates: Sequence[Interface] = interfaces(
             found.card,
             found.url,
-            self._base,
-            binding=self._binding,
-            version=self._version,
-            grpc_tls=self._grpc_tls,
+            self._wish.base,
+            binding=self._wish.binding,
+            version=self._wish.version,
+            grpc_tls=self._wish.grpc_tls,
         )
         if not installed() and (others := [each for each in candidates if each.binding != GRPC]):
             candidates = others
         if not candidates:
-            wanted = f"{self._binding or 'JSONRPC, HTTP+JSON or GRPC'} in {_describe_version(self._version)}"
+            wanted = f"{self._wish.binding or 'JSONRPC, HTTP+JSON or GRPC'} in {_describe_version(self._wish.version)}"
             offered = ", ".join(
                 dict.fromkeys(
                     f"{each.binding} in {_describe_version(each.dialect)}"
-                    for each in interfaces(found.card, found.url, self._base)
+                    for each in interfaces(found.card, found.url, self._wish.base)
                 )
             )
             raise NoInterface(

@@ -4,19 +4,26 @@ A message or a status is decoded by the dialect, a failure of the connection by 
 """
 
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from functools import partial
 from importlib import import_module
-from math import inf
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.client.card import Interface
-from dragoman.client.credentials import Credentials
 from dragoman.client.errors import CallBroken, HttpRefusal, no_answer
-from dragoman.client.retries import Retrier, Timeouts
-from dragoman.client.transport import Batch, StreamPosition, WireLog, refusal, repeatable_s
+from dragoman.client.transport import (
+    NO_HEADERS,
+    Batch,
+    CallHeaders,
+    CallTerms,
+    StreamPosition,
+    address,
+    check_stream,
+    extensions_header,
+    refusal,
+)
 from dragoman.dialects.api import Answer, GrpcCall, GrpcStatus, Tongue
 from dragoman.dialects.cards import GRPC
 from dragoman.dialects.client.refusals import made
@@ -28,9 +35,8 @@ from dragoman.model.errors import (
     MethodNotFound,
     PayloadTooLarge,
     TaskNotCancelable,
-    UnsupportedOperation,
 )
-from dragoman.model.operations import CancelTask, Operation, SendMessage, StreamMessage, Subscribe
+from dragoman.model.operations import CancelTask, Operation, StreamMessage, Subscribe
 from dragoman.model.updates import Update
 from dragoman.net.errors import EgressError
 from dragoman.net.grpc import GrpcEgress, GrpcFlow, GrpcReply
@@ -80,68 +86,32 @@ class GrpcRequest(Struct, frozen=True):
 
 
 class GrpcTransport:
-    """One endpoint of an agent, over gRPC. Satisfies `Transport`.
+    """One endpoint of an agent, over gRPC."""
 
-    `headers` go with every call as metadata, and so do those of `credentials`.
-    """
-
-    def __init__(
-        self,
-        way: GrpcEgress,
-        interface: Interface,
-        spoken: Tongue,
-        *,
-        timeouts: Timeouts,
-        retrier: Retrier,
-        headers: Mapping[str, str],
-        credentials: Credentials | None,
-        extensions: Sequence[str] = (),
-        wire: WireLog | None = None,
-    ) -> None:
+    def __init__(self, way: GrpcEgress, interface: Interface, spoken: Tongue, terms: CallTerms) -> None:
         self.interface = interface
         self.tongue = spoken
         self._to = interface.to
         self._way = way
-        self._timeouts = timeouts
-        self._retrier = retrier
-        self._credentials = credentials
-        self._wire = wire
-        self._declared = "x-a2a-extensions" if spoken.name == "0.3" else "a2a-extensions"  # A2A 0.3 §3.2.2, 1.0 §3.2.6
-        self._metadata = {name.lower(): value for name, value in (*spoken.headers.items(), *headers.items())}
-        if extensions:
-            self._metadata[self._declared] = ", ".join(extensions)
+        self._terms = terms
+        self._wire = terms.wire
+        self._declared = extensions_header(spoken).lower()
+        self._metadata = {name.lower(): value for name, value in (*spoken.headers.items(), *terms.headers.items())}
+        if terms.extensions:
+            self._metadata[self._declared] = ", ".join(terms.extensions)
 
-    @property
-    def repeats_s(self) -> float:
-        """For how long a send that may have arrived is repeated, in seconds."""
-        return self._retrier.retries.repeats_s(self.interface.dedupes_s)
-
-    async def call(
-        self, operation: Operation, *, idempotency_key: str | None = None, traceparent: str | None = None
-    ) -> Answer:
+    async def call(self, operation: Operation, beside: CallHeaders = NO_HEADERS) -> Answer:
         """Return the answer to an operation that is not a stream."""
-        request = self._encode(operation, idempotency_key, traceparent)
-        return await self._retrier.call(
-            partial(self._send, request), repeatable=request.repeats_s > 0, within_s=request.repeats_s or inf
-        )
+        request = self._encode(operation, beside)
+        return await self._terms.call(partial(self._send, request), request.repeats_s)
 
     async def stream(
-        self,
-        operation: StreamMessage | Subscribe,
-        *,
-        after: str | None = None,
-        idempotency_key: str | None = None,
-        traceparent: str | None = None,
-        position: StreamPosition | None = None,
+        self, operation: StreamMessage | Subscribe, beside: CallHeaders, position: StreamPosition | None
     ) -> AsyncGenerator[Batch, None]:
-        """Yield the updates of a stream, as `Transport.stream` does."""
-        supported = self.tongue.streams if isinstance(operation, StreamMessage) else self.tongue.subscribes
-        if not supported:
-            raise UnsupportedOperation(f"the dialect {self.tongue.name} has no such stream: use send, then get")
-        request = self._encode(operation, idempotency_key, traceparent, after)
-        flow, came = await self._retrier.call(
-            partial(self._begin, request), repeatable=request.repeats_s > 0, within_s=request.repeats_s or inf
-        )
+        """Yield the updates of a stream, as `HttpTransport.stream` does."""
+        check_stream(operation, self.tongue)
+        request = self._encode(operation, beside)
+        flow, came = await self._terms.call(partial(self._begin, request), request.repeats_s)
         try:
             while not isinstance(came, GrpcReply):
                 if batch := self._read_batch(came, position):
@@ -177,7 +147,7 @@ class GrpcTransport:
                 self._to,
                 request.call.method,
                 request.call.message,
-                timeout_s=self._timeouts.answer_s,
+                timeout_s=self._terms.timeouts.answer_s,
                 metadata=self._merge(request.metadata, shown),
             )
         except EgressError as error:
@@ -207,8 +177,8 @@ class GrpcTransport:
                 self._to,
                 request.call.method,
                 request.call.message,
-                head_timeout_s=self._timeouts.answer_s,
-                idle_timeout_s=self._timeouts.idle_s,
+                head_timeout_s=self._terms.timeouts.answer_s,
+                idle_timeout_s=self._terms.timeouts.idle_s,
                 metadata=self._merge(request.metadata, shown),
             )
         except EgressError as error:
@@ -249,24 +219,16 @@ class GrpcTransport:
 
     # -- both ----------------------------------------------------------------------------------------------------------
 
-    def _encode(
-        self, operation: Operation, idempotency_key: str | None, traceparent: str | None, after: str | None = None
-    ) -> GrpcRequest:
+    def _encode(self, operation: Operation, beside: CallHeaders) -> GrpcRequest:
         """Encode an operation as a call. Raises UnsupportedOperation or InvalidParams."""
-        if self.interface.tenant and not operation.tenant:
-            operation = replace(operation, tenant=self.interface.tenant)
-        metadata = dict(self._metadata)
-        if isinstance(operation, StreamMessage | Subscribe):
-            if after:
-                metadata["last-event-id"] = after
-            if self.interface.event_ids:
-                metadata = self._merge(metadata, {self._declared: EVENT_ID})
-        if isinstance(operation, SendMessage):
-            metadata["idempotency-key"] = idempotency_key or operation.message.message_id
-        if traceparent:
-            metadata["traceparent"] = traceparent
+        operation = address(operation, self.interface)
+        declared = {}
+        if isinstance(operation, StreamMessage | Subscribe) and self.interface.event_ids:
+            declared = {self._declared: EVENT_ID}
+        metadata = self._merge(self._metadata, {**declared, **beside.by_name(operation)})
         assert self.tongue.grpc is not None
-        return GrpcRequest(operation, self.tongue.grpc(operation), metadata, repeatable_s(operation, self.repeats_s))
+        repeats_s = self._terms.repeats_s(operation, self.interface)
+        return GrpcRequest(operation, self.tongue.grpc(operation), metadata, repeats_s)
 
     def _refused(self, request: GrpcRequest, reply: GrpcReply) -> Exception:
         """Return the error for a call that was refused: RetryLater if it may be made again."""
@@ -294,10 +256,12 @@ class GrpcTransport:
         return error
 
     async def _credential_metadata(self) -> Mapping[str, str]:
-        return {} if self._credentials is None else await self._credentials.headers()
+        credentials = self._terms.credentials
+        return {} if credentials is None else await credentials.headers()
 
     async def _renewed(self, refused: Mapping[str, str]) -> Mapping[str, str] | None:
-        return None if self._credentials is None else await self._credentials.renewed(refused)
+        credentials = self._terms.credentials
+        return None if credentials is None else await credentials.renewed(refused)
 
     def _merge(self, metadata: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
         """Return the metadata with more; extensions that are declared on both sides are joined."""

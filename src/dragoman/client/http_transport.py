@@ -1,7 +1,6 @@
 """Calls and streams to one agent, over JSON-RPC or HTTP+JSON, in one dialect. `transport` has the invariant."""
 
-import math
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from itertools import count
@@ -11,23 +10,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.client.card import Interface
-from dragoman.client.decode import AnswerDecoder, tongue
+from dragoman.client.decode import AnswerDecoder
 from dragoman.client.errors import HttpRefusal, no_answer
 from dragoman.client.http import HttpClient
-from dragoman.client.retries import Retrier, Timeouts
-from dragoman.client.transport import Batch, StreamPosition, WireLog, refusal, repeatable_s
+from dragoman.client.transport import (
+    NO_HEADERS,
+    Batch,
+    CallHeaders,
+    CallTerms,
+    StreamPosition,
+    address,
+    check_stream,
+    extensions_header,
+    refusal,
+)
 from dragoman.dialects import sse
 from dragoman.dialects.api import Answer, Tongue
 from dragoman.dialects.cards import JSONRPC
-from dragoman.model.errors import (
-    A2AError,
-    MethodNotAllowed,
-    MethodNotFound,
-    NotFound,
-    TaskNotFound,
-    UnsupportedOperation,
-)
-from dragoman.model.operations import Operation, SendMessage, StreamMessage, Subscribe
+from dragoman.model.errors import A2AError, MethodNotAllowed, MethodNotFound, NotFound, TaskNotFound
+from dragoman.model.operations import Operation, StreamMessage, Subscribe
 from dragoman.model.updates import Update
 from dragoman.net.egress import Flow, HttpReply
 from dragoman.net.errors import EgressError
@@ -55,71 +56,43 @@ class _Call(Struct, frozen=True):
 
 
 class HttpTransport:
-    """One endpoint of an agent, over HTTP. Satisfies `Transport`.
+    """One endpoint of an agent, over HTTP. `way` adds the caller's credentials."""
 
-    `headers` go with every request; `spoken` is a dialect that is not Dragoman's.
-    """
-
-    def __init__(
-        self,
-        way: HttpClient,
-        interface: Interface,
-        *,
-        timeouts: Timeouts,
-        retrier: Retrier,
-        headers: Mapping[str, str],
-        extensions: Sequence[str] = (),
-        spoken: Tongue | None = None,
-        wire: WireLog | None = None,
-    ) -> None:
+    def __init__(self, way: HttpClient, interface: Interface, spoken: Tongue, terms: CallTerms) -> None:
         self.interface = interface
-        self.tongue = tongue(interface.dialect) if spoken is None else spoken
+        self.tongue = spoken
         self._to = interface.to
         self._way = way
-        self._timeouts = timeouts
-        self._retrier = retrier
+        self._terms = terms
+        self._wire = terms.wire
         self._ids = count(1)
         self._rpc = interface.binding == JSONRPC
         self._subscribes_by = ""
-        self._wire = wire
-        if (self.tongue.rpc if self._rpc else self.tongue.rest) is None:
-            raise ValueError(f"the dialect {self.tongue.name} is not supported over {interface.binding}")
-        declared = "X-A2A-Extensions" if self.tongue.name == "0.3" else "A2A-Extensions"  # A2A 0.3 §3.2.2, 1.0 §3.2.6
+        if (spoken.rpc if self._rpc else spoken.rest) is None:
+            raise ValueError(f"the dialect {spoken.name} is not supported over {interface.binding}")
         self._headers = {
             "Accept": "application/json" if self._rpc else "application/a2a+json, application/json",
-            **self.tongue.headers,
-            **({declared: ", ".join(extensions)} if extensions else {}),
-            **headers,
+            **spoken.headers,
+            **({extensions_header(spoken): ", ".join(terms.extensions)} if terms.extensions else {}),
+            **terms.headers,
         }
 
-    @property
-    def repeats_s(self) -> float:
-        """For how long a send that may have arrived is repeated, in seconds."""
-        return self._retrier.retries.repeats_s(self.interface.dedupes_s)
-
-    async def call(
-        self, operation: Operation, *, idempotency_key: str | None = None, traceparent: str | None = None
-    ) -> Answer:
+    async def call(self, operation: Operation, beside: CallHeaders = NO_HEADERS) -> Answer:
         """Return the answer to an operation that is not a stream."""
-        call = self._encode(operation, idempotency_key, traceparent)
-        return await self._retrier.call(
-            partial(self._send, call), repeatable=call.repeatable, within_s=call.repeats_s or math.inf
-        )
+        call = self._encode(operation, beside)
+        return await self._terms.call(partial(self._send, call), call.repeats_s)
 
     async def stream(
-        self,
-        operation: StreamMessage | Subscribe,
-        *,
-        after: str | None = None,
-        idempotency_key: str | None = None,
-        traceparent: str | None = None,
-        position: StreamPosition | None = None,
+        self, operation: StreamMessage | Subscribe, beside: CallHeaders, position: StreamPosition | None
     ) -> AsyncGenerator[Batch, None]:
-        """Yield the updates of a stream, as `Transport.stream` does."""
-        supported = self.tongue.streams if isinstance(operation, StreamMessage) else self.tongue.subscribes
-        if not supported:
-            raise UnsupportedOperation(f"the dialect {self.tongue.name} has no such stream: use send, then get")
-        call = self._encode(operation, idempotency_key, traceparent, after)
+        """Yield the updates of a stream in batches: at least one, and as many as arrived together.
+
+        Events that `position` already knows are left out, and it records the new ones. An agent that answers with a
+        result instead of a stream yields only that result. The iterator ends when the agent ends the stream; to stop
+        earlier, close it. Raises UnsupportedOperation if the dialect has no such stream.
+        """
+        check_stream(operation, self.tongue)
+        call = self._encode(operation, beside)
         async with AsyncExitStack() as open_:
             opened = await (self._open if self._rpc or call.body else self._open_either)(call, open_)
             if isinstance(opened, tuple):
@@ -161,9 +134,7 @@ class HttpTransport:
                     position.note_end(parser.retry_ms)
 
     async def _open(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
-        return await self._retrier.call(
-            partial(self._begin, call, open_), repeatable=call.repeatable, within_s=call.repeats_s or math.inf
-        )
+        return await self._terms.call(partial(self._begin, call, open_), call.repeats_s)
 
     async def _open_either(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
         """Subscribe over HTTP+JSON by GET or by POST, whichever the server accepts, and remember that.
@@ -196,7 +167,7 @@ class HttpTransport:
         self._log_request(call)
         try:
             reply = await self._way.request(
-                call.verb, call.to, timeout_s=self._timeouts.answer_s, headers=call.headers, body=call.body
+                call.verb, call.to, timeout_s=self._terms.timeouts.answer_s, headers=call.headers, body=call.body
             )
         except EgressError as error:
             raise no_answer(error, "answer_s") from error
@@ -209,8 +180,8 @@ class HttpTransport:
                 self._way.stream(
                     call.verb,
                     call.to,
-                    head_timeout_s=self._timeouts.answer_s,
-                    idle_timeout_s=self._timeouts.idle_s,
+                    head_timeout_s=self._terms.timeouts.answer_s,
+                    idle_timeout_s=self._terms.timeouts.idle_s,
                     headers=call.headers,
                     body=call.body,
                 )
@@ -238,7 +209,7 @@ class HttpTransport:
                 raise call.decoder.decode_refusal(reply.body, reply.status)
             return read(reply.body)
         except (A2AError, HttpRefusal) as error:
-            after_s = self._retrier.after_s(reply.headers)
+            after_s = self._terms.retrier.after_s(reply.headers)
             for_now = reply.status in _TRY_AGAIN
             raise refusal(error, after_s, for_now=for_now, repeatable=call.repeatable) from error.__cause__
 
@@ -246,21 +217,13 @@ class HttpTransport:
         if self._wire is not None:
             self._wire.request(call.verb, call.to.shown, call.headers, call.body or b"")
 
-    def _encode(
-        self, operation: Operation, idempotency_key: str | None, traceparent: str | None, after: str | None = None
-    ) -> _Call:
+    def _encode(self, operation: Operation, beside: CallHeaders) -> _Call:
         """Encode an operation as a request. Raises UnsupportedOperation or InvalidParams."""
-        if self.interface.tenant and not operation.tenant:
-            operation = replace(operation, tenant=self.interface.tenant)
+        operation = address(operation, self.interface)
         headers = dict(self._headers)
         if isinstance(operation, StreamMessage | Subscribe):
             headers["Accept"] = sse.CONTENT_TYPE
-            if after:
-                headers["Last-Event-ID"] = after
-        if isinstance(operation, SendMessage):
-            headers["Idempotency-Key"] = idempotency_key or operation.message.message_id
-        if traceparent:
-            headers["traceparent"] = traceparent
+        headers |= beside.by_name(operation)
         verb, to, body, call_id = "POST", self._to, b"", 0
         if self._rpc:
             assert self.tongue.rpc is not None
@@ -273,7 +236,7 @@ class HttpTransport:
         if body:
             headers.setdefault("Content-Type", "application/json")
         decoder = AnswerDecoder(self.tongue, operation, to.shown, call_id)
-        return _Call(verb, to, headers, body or None, decoder, repeatable_s(operation, self.repeats_s))
+        return _Call(verb, to, headers, body or None, decoder, self._terms.repeats_s(operation, self.interface))
 
 
 def _unrouted(error: A2AError | HttpRefusal) -> bool:

@@ -13,20 +13,19 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn
 
 from msgspec.structs import replace
 
 from dragoman.client import recovery
+from dragoman.client.endpoint import AgentEndpoint
 from dragoman.client.errors import NoAnswer, PeerError, fate_unknown
 from dragoman.client.recovery import Agree, Circumstances, Fail, Finish, PieceSource, ReadAgain, Reopen, UpdateVerdict
-from dragoman.client.retries import Retrier, Timeouts
 from dragoman.client.task_fold import TaskFold
-from dragoman.client.transport import Batch, StreamPosition, succeeds
-from dragoman.dialects.api import Answer, Tongue
+from dragoman.client.transport import NO_HEADERS, Batch, CallHeaders, StreamPosition, succeeds
 from dragoman.model.errors import A2AError, InvalidAgentResponse
 from dragoman.model.message import Message
-from dragoman.model.operations import GetTask, Operation, SendMessage, StreamMessage, Subscribe
+from dragoman.model.operations import GetTask, SendMessage, StreamMessage, Subscribe
 from dragoman.model.task import TERMINAL, Task, TaskStatus
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 
@@ -39,75 +38,39 @@ LAST_S = 1.0
 """How long a stream may stay open after its task has ended or waits for its caller; some agents never end it."""
 
 
-class StreamPeer(Protocol):
-    """The agent that the stream comes from; see Connection."""
-
-    @property
-    def tongue(self) -> Tongue:
-        """The dialect that is spoken."""
-        ...
-
-    async def ask(
-        self, operation: Operation, *, idempotency_key: str | None = None, traceparent: str | None = None
-    ) -> Answer:
-        """See Connection."""
-        ...
-
-    def events(
-        self,
-        operation: StreamMessage | Subscribe,
-        *,
-        after: str | None = None,
-        idempotency_key: str | None = None,
-        traceparent: str | None = None,
-        position: StreamPosition | None = None,
-    ) -> AsyncGenerator[Batch, None]:
-        """See Connection."""
-        ...
-
-
 class TaskStream:
     """One stream that resumes after a break. `fold` is the task built so far, `position` the place in the stream.
 
-    `streams` False: the agent has no streams, so a send is answered once and the task is then polled. The agent
-    recognises a repeated send for `repeats_s` seconds. `on_link` is called with False when the connection is lost, and
-    with True when something comes again.
+    `on_link` is called with False when the connection is lost, and with True when something comes again. For an agent
+    without streams a send is answered once, and the task is then polled.
     """
 
     def __init__(
         self,
-        agent: StreamPeer,
+        endpoint: AgentEndpoint,
         operation: StreamMessage | Subscribe,
-        *,
-        retrier: Retrier,
-        timeouts: Timeouts,
-        streams: bool = True,
-        repeats_s: float = 0.0,
-        after: str | None = None,
-        idempotency_key: str | None = None,
-        traceparent: str | None = None,
+        beside: CallHeaders = NO_HEADERS,
         on_link: Callable[[bool], None] | None = None,
     ) -> None:
         self.fold = TaskFold(operation.id if isinstance(operation, Subscribe) else "")
-        self.position = StreamPosition(after or "")
+        self.position = StreamPosition(beside.after or "")
         self.resumptions = 0
         """How often the stream was resumed. Updates after that may repeat earlier ones, if a server was lost."""
-        self._agent = agent
+        self._endpoint = endpoint
         self._operation = operation
-        self._retrier = retrier
-        self._repeats_s = repeats_s
-        self._began_ms = retrier.clock.now_ms()
-        self._streams = streams and agent.tongue.streams
-        self._key = idempotency_key
-        self._traceparent = traceparent
+        self._retrier = endpoint.terms.retrier
+        self._sends_s = endpoint.sends_s
+        self._began_ms = self._retrier.clock.now_ms()
+        self._streams = endpoint.streams and endpoint.tongue.streams
+        self._beside = replace(beside, after=None)
         self._on_link = on_link
         self._lost = False
         self._state = recovery.start(
             operation,
-            streams=streams,
-            subscribes=agent.tongue.subscribes,
-            mend_s=timeouts.mend_s,
-            after=after or "",
+            streams=endpoint.streams,
+            subscribes=endpoint.tongue.subscribes,
+            mend_s=endpoint.terms.timeouts.mend_s,
+            after=self.position.id,
         )
         self._held: Task | StatusUpdate | None = None  # the end of the stream, until it has been compared
         self._closes_at_s: float | None = None
@@ -178,32 +141,24 @@ class TaskStream:
 
     def _open(self) -> AsyncGenerator[Batch, None]:
         """Begin to read at the source that the state names."""
-        task_id, position = self.fold.task_id, self.position
+        task_id, position, beside = self.fold.task_id, self.position, self._beside
+        resumed = replace(beside, after=position.id)
         position.begin()
         match self._state.source:
             case PieceSource.RESUME:
-                return self._agent.events(
-                    Subscribe(id=task_id), after=position.id, traceparent=self._traceparent, position=position
-                )
+                return self._endpoint.events(Subscribe(id=task_id), resumed, position)
             case PieceSource.SUBSCRIBE:
-                return self._agent.events(Subscribe(id=task_id), traceparent=self._traceparent, position=position)
+                return self._endpoint.events(Subscribe(id=task_id), beside, position)
             case PieceSource.READ:
                 return self._answer(GetTask(id=task_id))
             case PieceSource.CALL:
                 if isinstance(self._operation, StreamMessage) and not self._streams:
                     return self._answer(_to_send(self._operation))
-                return self._agent.events(
-                    self._operation,
-                    after=position.id or None,
-                    idempotency_key=self._key,
-                    traceparent=self._traceparent,
-                    position=position,
-                )
+                return self._endpoint.events(self._operation, resumed, position)
 
     async def _answer(self, operation: SendMessage | GetTask) -> AsyncGenerator[Batch, None]:
         """Yield the answer to a call that is no stream."""
-        key: dict[str, Any] = {"idempotency_key": self._key} if isinstance(operation, SendMessage) else {}
-        answer = await self._agent.ask(operation, traceparent=self._traceparent, **key)
+        answer = await self._endpoint.ask(operation, self._beside)
         if not isinstance(answer, Task | Message):
             raise InvalidAgentResponse(f"expected a task, got {type(answer).__name__}")
         if isinstance(operation, GetTask):
@@ -323,7 +278,7 @@ class TaskStream:
         while True:
             read: Task | A2AError | NoAnswer | PeerError
             try:
-                read = check_task(await self._agent.ask(GetTask(id=task_id), traceparent=self._traceparent), task_id)
+                read = check_task(await self._endpoint.ask(GetTask(id=task_id), self._beside), task_id)
             except (A2AError, NoAnswer, PeerError) as error:
                 read = error
             waited_s = asyncio.get_running_loop().time() - began_s
@@ -349,7 +304,7 @@ class TaskStream:
             message=fold.message is not None,
             event_id=position.id,
             retry_ms=position.retry_ms,
-            recognises=(self._retrier.clock.now_ms() - self._began_ms) / 1000 < self._repeats_s,
+            recognises=(self._retrier.clock.now_ms() - self._began_ms) / 1000 < self._sends_s,
             now_s=asyncio.get_running_loop().time(),
         )
 

@@ -1,6 +1,6 @@
-"""The shape of a transport: one endpoint of an agent, over one binding, in one dialect; and what all of them share.
+"""A transport calls one endpoint of an agent, over one binding, in one dialect. Here is what all of them share.
 
-`http_transport` has JSON-RPC and HTTP+JSON, `grpc_transport` has gRPC.
+`http_transport` has JSON-RPC and HTTP+JSON, `grpc_transport` has gRPC; `transports` makes either.
 
 Invariant of every transport: errors are an A2AError (the agent's own, or InvalidAgentResponse), a PeerError or a
 NoAnswer. A call that may have been carried out is not repeated unless a repeat does no harm. No event of a stream is
@@ -10,14 +10,18 @@ events one id, and some number each stream from 1.
 
 import math
 import re
-from collections.abc import AsyncGenerator, Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.client.card import Interface
+from dragoman.client.credentials import Credentials
 from dragoman.client.errors import HttpRefusal
-from dragoman.client.retries import RetryLater
-from dragoman.dialects.api import Answer, Tongue
-from dragoman.model.errors import A2AError, AgentFailed, InvalidAgentResponse
+from dragoman.client.retries import Retrier, RetryLater, Timeouts
+from dragoman.dialects.api import Tongue
+from dragoman.model.errors import A2AError, AgentFailed, InvalidAgentResponse, UnsupportedOperation
 from dragoman.model.operations import (
     DeletePushConfig,
     GetExtendedCard,
@@ -31,6 +35,8 @@ from dragoman.model.operations import (
     Subscribe,
 )
 from dragoman.model.updates import Update
+
+T = TypeVar("T")
 
 Batch = list[tuple[str, Update]]
 """Updates, each with an event id: the id of the newest event that is complete with this update, empty if it has none.
@@ -121,57 +127,78 @@ class WireLog(Protocol):
         ...
 
 
-class Transport(Protocol):
-    """One endpoint of an agent."""
+class CallHeaders(Struct, frozen=True, kw_only=True):
+    """What goes beside an operation: as headers over HTTP, as metadata over gRPC.
 
-    @property
-    def interface(self) -> Interface:
-        """The endpoint."""
-        ...
-
-    @property
-    def tongue(self) -> Tongue:
-        """The dialect that is spoken there."""
-        ...
-
-    @property
-    def repeats_s(self) -> float:
-        """For how long a send that may have arrived is repeated, in seconds."""
-        ...
-
-    async def call(
-        self, operation: Operation, *, idempotency_key: str | None = None, traceparent: str | None = None
-    ) -> Answer:
-        """Return the answer to an operation that is not a stream."""
-        ...
-
-    def stream(
-        self,
-        operation: StreamMessage | Subscribe,
-        *,
-        after: str | None = None,
-        idempotency_key: str | None = None,
-        traceparent: str | None = None,
-        position: StreamPosition | None = None,
-    ) -> AsyncGenerator[Batch, None]:
-        """Yield the updates of a stream in batches: at least one, and as many as arrived together.
-
-        `after` is sent as `Last-Event-ID`. Events that `position` already knows are left out, and it records the new
-        ones. An agent that answers with a result instead of a stream yields only that result. The iterator ends when
-        the agent ends the stream; to stop earlier, close it. Raises UnsupportedOperation if the dialect has no such
-        stream.
-        """
-        ...
-
-
-def repeatable_s(operation: Operation, sends_s: float) -> float:
-    """Return for how long an operation that may have been carried out may be repeated, in seconds; 0 if never.
-
-    `sends_s` is that time for a message.
+    A message without an `idempotency_key` is known by its own id. `after` is the id of the last event that the caller
+    of a stream has seen.
     """
-    if isinstance(operation, _READS):
-        return math.inf
-    return sends_s if isinstance(operation, SendMessage) else 0.0
+
+    idempotency_key: str | None = None
+    traceparent: str | None = None
+    after: str | None = None
+
+    def by_name(self, operation: Operation) -> dict[str, str]:
+        """Return those that go with this operation, by the name of the header."""
+        headers = {}
+        if self.after and isinstance(operation, StreamMessage | Subscribe):
+            headers["Last-Event-ID"] = self.after
+        if isinstance(operation, SendMessage):
+            headers["Idempotency-Key"] = self.idempotency_key or operation.message.message_id
+        if self.traceparent:
+            headers["traceparent"] = self.traceparent
+        return headers
+
+
+NO_HEADERS = CallHeaders()
+
+
+class CallTerms(Struct, frozen=True, kw_only=True):
+    """How the calls of one connection are made; `connect` takes these as arguments.
+
+    `headers` go with every call. So do those of `credentials` over gRPC; over HTTP the client adds them.
+    """
+
+    timeouts: Timeouts
+    retrier: Retrier
+    headers: Mapping[str, str] = {}
+    credentials: Credentials | None = None
+    extensions: Sequence[str] = ()
+    wire: WireLog | None = None
+
+    def anonymous(self) -> "CallTerms":
+        """Return the same terms without what tells the agent who is calling."""
+        return replace(self, headers={}, credentials=None)
+
+    def sends_s(self, interface: Interface) -> float:
+        """Return for how long a send to this endpoint that may have arrived is repeated, in seconds."""
+        return self.retrier.retries.repeats_s(interface.dedupes_s)
+
+    def repeats_s(self, operation: Operation, interface: Interface) -> float:
+        """Return for how long an operation that may have been carried out is repeated, in seconds; 0 if never."""
+        if isinstance(operation, _READS):
+            return math.inf
+        return self.sends_s(interface) if isinstance(operation, SendMessage) else 0.0
+
+    async def call(self, make: Callable[[], Awaitable[T]], repeats_s: float) -> T:
+        """Return the result of `make`, which is repeated for `repeats_s` even if the call may have been carried out."""
+        return await self.retrier.call(make, repeatable=repeats_s > 0, within_s=repeats_s or math.inf)
+
+
+def address(operation: Operation, interface: Interface) -> Operation:
+    """Return the operation for the tenant of the endpoint, unless it names one itself."""
+    return replace(operation, tenant=interface.tenant) if interface.tenant and not operation.tenant else operation
+
+
+def check_stream(operation: StreamMessage | Subscribe, spoken: Tongue) -> None:
+    """Raises UnsupportedOperation if the dialect has no such stream."""
+    if not (spoken.streams if isinstance(operation, StreamMessage) else spoken.subscribes):
+        raise UnsupportedOperation(f"the dialect {spoken.name} has no such stream: use send, then get")
+
+
+def extensions_header(spoken: Tongue) -> str:
+    """The header in which a client declares its extensions (A2A 0.3 §3.2.2, 1.0 §3.2.6)."""
+    return "X-A2A-Extensions" if spoken.name == "0.3" else "A2A-Extensions"
 
 
 def refusal(

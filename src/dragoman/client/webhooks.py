@@ -4,35 +4,25 @@ Invariant: secrets go out with `set` and are not kept.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from msgspec.structs import replace
 
-from dragoman.dialects.api import Answer
+from dragoman.client.endpoint import AgentEndpoint
 from dragoman.model.errors import InvalidAgentResponse
 from dragoman.model.operations import (
     CreatePushConfig,
     DeletePushConfig,
     GetPushConfig,
     ListPushConfigs,
-    Operation,
     PushConfig,
 )
-
-
-class OperationCaller(Protocol):
-    """Calls the agent whose webhooks these are."""
-
-    async def ask(self, operation: Operation) -> Answer:
-        """The answer to an operation."""
-        ...
 
 
 class TaskWebhooks:
     """The webhooks of a remote agent's tasks (A2A 1.0 §3.1.7 to §3.1.10)."""
 
-    def __init__(self, caller: OperationCaller) -> None:
-        self._caller = caller
+    def __init__(self, endpoint: AgentEndpoint) -> None:
+        self._endpoint = endpoint
 
     async def set(
         self,
@@ -66,15 +56,15 @@ class TaskWebhooks:
             config = replace(url, task_id=task_id)
         else:
             raise TypeError("a PushConfig takes no further arguments: put them into it")
-        return _one(await self._caller.ask(CreatePushConfig(config=config)))
+        return await self._endpoint.read(CreatePushConfig(config=config), PushConfig, "a push configuration")
 
     async def get(self, task_id: str, id: str = "") -> PushConfig:  # noqa: A002
         """Return one webhook; without an id the oldest, in dialects where the id is optional."""
-        return _one(await self._caller.ask(GetPushConfig(task_id=task_id, id=id)))
+        return await self._endpoint.read(GetPushConfig(task_id=task_id, id=id), PushConfig, "a push configuration")
 
     async def list(self, task_id: str) -> tuple[PushConfig, ...]:
         """Return all webhooks of a task."""
-        answer = await self._caller.ask(ListPushConfigs(task_id=task_id))
+        answer = await self._endpoint.ask(ListPushConfigs(task_id=task_id))
         if answer is None:
             return ()
         if not isinstance(answer, tuple):
@@ -83,10 +73,4 @@ class TaskWebhooks:
 
     async def delete(self, task_id: str, id: str = "") -> None:  # noqa: A002
         """Delete a webhook; without an id all of the task's, in dialects where the id is optional."""
-        await self._caller.ask(DeletePushConfig(task_id=task_id, id=id))
-
-
-def _one(answer: Answer) -> PushConfig:
-    if not isinstance(answer, PushConfig):
-        raise InvalidAgentResponse(f"expected a push configuration, got {type(answer).__name__}")
-    return answer
+        await self._endpoint.ask(DeletePushConfig(task_id=task_id, id=id))

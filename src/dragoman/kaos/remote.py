@@ -21,11 +21,13 @@ from msgspec.structs import replace
 from dragoman.client.card import Interface, RemoteCard, read_card
 from dragoman.client.conversation import LAST_RESORT, make_message
 from dragoman.client.credentials import Authorized, Credentials
+from dragoman.client.decode import tongue
 from dragoman.client.discovery import CardCache, Discovery, Places
 from dragoman.client.errors import CallTimedOut, NoAnswer, PeerError
 from dragoman.client.http import HttpClient, complete
 from dragoman.client.http_transport import HttpTransport
 from dragoman.client.retries import Retrier, Retries, Timeouts
+from dragoman.client.transport import CallHeaders, CallTerms
 from dragoman.dialects.cards import JSONRPC
 from dragoman.model.errors import A2AError, InvalidAgentResponse
 from dragoman.model.ids import new_id
@@ -194,12 +196,11 @@ class RemoteAgent:
         transport = HttpTransport(
             self._http,
             Interface(url=self.base_url + "/", binding=JSONRPC, dialect="kaos"),
-            timeouts=Timeouts(answer_s=self._request_timeout_s),
-            retrier=ONCE,
-            headers=headers,
+            tongue("kaos"),
+            CallTerms(timeouts=Timeouts(answer_s=self._request_timeout_s), retrier=ONCE, headers=headers),
         )
         try:
-            return self._text(await transport.call(send, idempotency_key=new_id()))
+            return self._text(await transport.call(send, CallHeaders(idempotency_key=new_id())))
         except (PeerError, NoAnswer, A2AError):
             self.card = None  # the card may have changed
             raise
