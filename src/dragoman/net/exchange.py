@@ -14,10 +14,8 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from dragoman import __version__
 from dragoman.net.errors import BadUrl
+from dragoman.net.http1 import CONTROL_CHARACTER, HEAD_BYTES_MAX, transfer_codings
 from dragoman.net.target import Target
-
-HEAD_BYTES_MAX = 64 * 1024
-"""Most bytes of an answer's heads together, including interim answers."""
 
 DISCARDED_BYTES_MAX = 64 * 1024
 """Most bytes of an unwanted body that are read; a new connection costs less than reading more."""
@@ -34,7 +32,11 @@ _METHOD = re.compile(r"[A-Z]+", re.ASCII)
 _PATH = re.compile(r"/[!-~]*", re.ASCII)
 _HOST = re.compile(r"[0-9a-z._:-]+", re.ASCII)
 
-_PLAIN = ("chunked", "identity")
+_LISTS = frozenset({"content-encoding", "transfer-encoding"})
+"""Headers whose values are one list, in however many lines they come (RFC 9110 §5.3)."""
+
+_PLAIN: tuple[list[str], ...] = ([], ["chunked"], ["identity"])
+"""The transfer codings that leave the bytes of a body as they are. `identity` is one of HTTP/1.1's first edition."""
 
 _OURS = "connection|content-length|expect|host|keep-alive|proxy-connection|te|trailer|transfer-encoding|upgrade"
 """Headers that callers may not set: they decide where a request ends and what becomes of its connection."""
@@ -52,14 +54,11 @@ _OWN = (
 STARTS_MAX = 512
 """How many beginnings of requests are remembered: clients send similar requests again and again."""
 
-_UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-"""Characters that a header's value may not hold (RFC 9110 §5.5); a line break would begin another header."""
-
 
 def encode_request(to: Target, headers: Mapping[str, str], body: bytes | None, method: str = "POST") -> bytes:
     """Encode a whole request. Raises BadUrl if a part of it cannot be encoded."""
     start = _start(to, method, tuple(headers))
-    if _UNSENDABLE.search("".join(headers.values())) is not None:
+    if CONTROL_CHARACTER.search("".join(headers.values())) is not None:
         raise BadUrl(to.shown, "a header of the request holds a line break or another control character")
     length = f"Content-Length: {len(body or b'')}\r\n" if body is not None or method in _BODIES else ""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
@@ -177,7 +176,7 @@ class HttpAnswer:
     def end(self) -> None:
         """Note that the other side has closed. That ends a body without a declared length (RFC 9112 §6.3)."""
         endless = "content-length" not in self.headers and self._parser is not None
-        if self.status and endless and "chunked" not in self.headers.get("transfer-encoding", "").lower():
+        if self.status and endless and "chunked" not in transfer_codings(self.headers.get("transfer-encoding", "")):
             self.over = self.whole = True
             self.close()
 
@@ -225,7 +224,8 @@ class HttpAnswer:
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called by the parser, for the head, and for trailers, which are ignored."""
         if not self.status:
-            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+            key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+            self.headers[key] = f"{self.headers[key]}, {text}" if key in _LISTS and key in self.headers else text
 
     def on_headers_complete(self) -> None:
         """Called by the parser."""
@@ -266,6 +266,6 @@ class HttpAnswer:
 def is_compressed(headers: Mapping[str, str]) -> bool:
     """Whether a body is compressed."""
     return (
-        headers.get("content-encoding", "identity").lower() != "identity"
-        or headers.get("transfer-encoding", "chunked").lower() not in _PLAIN
+        headers.get("content-encoding", "identity").strip(" \t").lower() != "identity"
+        or transfer_codings(headers.get("transfer-encoding", "")) not in _PLAIN
     )

@@ -15,6 +15,7 @@ from dragoman.model.ids import Clock
 from dragoman.model.operations import PushConfig
 from dragoman.net.egress import Poster
 from dragoman.net.errors import BadUrl, EgressError
+from dragoman.net.http1 import CONTROL_CHARACTER
 from dragoman.net.target import target
 from dragoman.push.lanes import Host
 from dragoman.push.outcome import AttemptResult, CannotSend, ReceiverAnswered, ReceiverSilent, Schedule, ServerFault
@@ -34,9 +35,6 @@ _OURS = frozenset(
     | {"webhook-id", "webhook-timestamp", "webhook-signature", "x-dragoman-seq", "x-dragoman-jwt"}
 )
 """Headers that the server sets itself. A caller that registers a webhook cannot choose them."""
-
-_UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-"""Characters that a header's value cannot contain (RFC 9110 §5.5); a line break would begin another header."""
 
 
 class Caller:
@@ -131,7 +129,7 @@ def header_fault(form: PushForm, config: PushConfig) -> str | None:
     for name, value in form.authorization(config):
         if _NAME.fullmatch(name) is None or name.lower() in _OURS:
             return "the header that authentication names cannot be set: use Authorization, or a name like X-API-Key"
-        if _UNSENDABLE.search(value):
+        if CONTROL_CHARACTER.search(value):
             return f"the value for the header {name} has a line break or another control character: remove it"
     return None
 

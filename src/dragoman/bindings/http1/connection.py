@@ -54,14 +54,10 @@ from dragoman.bindings.http1.bounds import RESERVE_HEAD_BYTES, RESERVE_HEAD_S, C
 from dragoman.bindings.http1.exchange import STATUS_LINES, AsgiExchange
 from dragoman.bindings.limits import SLOWEST_BYTES_PER_S
 from dragoman.bindings.request import Header
+from dragoman.net.http1 import HEAD_BYTES_MAX, transfer_codings
 from dragoman.telemetry.coalescing import about
 
 log = logging.getLogger(__name__)
-
-HEAD_BYTES_MAX = 65_536
-"""Longest head of a request, after its first `SLICE_BYTES`; other servers allow 8 to 64 KB. The
-same limit holds for other bytes outside of bodies: trailers, a chunk extension (RFC 9112 §7.1), empty lines before a
-request."""
 
 SLICE_BYTES = 8192
 """The parser reads at most this much before the connection checks whether requests are waiting. So at most some 300 of
@@ -370,7 +366,7 @@ class ServerConnection(asyncio.Protocol):
             self._head_bytes += len(piece)
             if self._heading and self._seat is Seat.SERVED:
                 self._head_until += len(piece) / SLOWEST_BYTES_PER_S
-            if self._head_bytes > HEAD_BYTES_MAX:
+            if self._head_bytes > HEAD_BYTES_MAX:  # or trailers, a chunk extension, empty lines before a request
                 self._refuse(LONG_HEAD if self._heading else LONG_REST)
                 return
             if self._seat is Seat.RESERVED and self._head_bytes > RESERVE_HEAD_BYTES:
@@ -502,10 +498,10 @@ class ServerConnection(asyncio.Protocol):
         A server that does not understand a coding answers 501 (RFC 9112 §6.1): its bytes would be taken for the body.
         """
         values = b",".join(value for name, value in self._headers if name == b"transfer-encoding")
-        codings = [coding.strip().lower() for coding in values.split(b",") if coding.strip()]
-        if not codings or codings[-1] != b"chunked":
+        codings = transfer_codings(values.decode("latin-1"))
+        if not codings or codings[-1] != "chunked":
             raise Malformed(NOT_CHUNKED)
-        if any(coding != b"chunked" for coding in codings):
+        if any(coding != "chunked" for coding in codings):
             raise Malformed(UNKNOWN_CODING, HTTPStatus.NOT_IMPLEMENTED)
         if len(codings) > 1:
             raise Malformed(CHUNKED_TWICE)

@@ -12,13 +12,13 @@ Invariant: the bytes of an answer are written in the order in which they were se
 """
 
 import asyncio
-import re
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any, Protocol
 
 from dragoman.bindings.http import BODY_ARRIVED, Message
 from dragoman.bindings.request import Header
+from dragoman.net.http1 import CONTROL_BYTE
 
 HELD_BYTES = 65_536
 """Reading pauses while more of a body than this waits to be received."""
@@ -27,9 +27,6 @@ JOINED_BYTES = 65_536
 """Data longer than this is written by itself, because joining copies it."""
 
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
-FORBIDDEN = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-"""Bytes that no header may have (RFC 9110 §5.5): with a line break a value could add headers of its own."""
-
 BODILESS = frozenset({204, 304})
 """Statuses whose answers have no body (RFC 9110 §6.4.1)."""
 
@@ -208,7 +205,7 @@ class AsgiExchange:
         closes = not self.keep_alive
         lines = [STATUS_LINES[status], self._carrier.date]
         for name, value in headers:
-            if FORBIDDEN.search(value) is not None:
+            if CONTROL_BYTE.search(value) is not None:
                 raise RuntimeError(f"header {name!r} has a forbidden character")
             if name == b"content-length":
                 length = int(value)
