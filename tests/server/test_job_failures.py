@@ -34,7 +34,7 @@ from dragoman.server.reloading import Reloading
 from dragoman.server.retention import RetentionWatch
 from dragoman.server.tls import ServerTls
 from dragoman.store.replicas import LocalReplicas
-from dragoman.store.sqlite.audit_trail import AuditTable
+from dragoman.store.sql.audit import AuditTable
 from dragoman.store.sqlite.outbox import OutboxTables
 from dragoman.store.sqlite.store import SqliteStore
 from dragoman.telemetry.access_log import AccessLog

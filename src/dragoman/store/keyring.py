@@ -3,14 +3,12 @@
 Invariant: a caller's key itself is never written anywhere. The stored digest can only confirm a key.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import msgspec
 from msgspec import Struct
 
 from dragoman.model.principal import AccessRole, KeyLimits, Scope
-from dragoman.store.damage import DamageLog
 
 ADMIN_IS_NO_WORKER = 1
 """The first rules of keys by which the role `admin` gives no rights of a worker."""
@@ -114,15 +112,6 @@ def key_state(key: StoredKey, now_ms: int) -> Literal["active", "expired", "revo
 def spell_limits(limits: KeyLimits | None) -> str | None:
     """The limits as they are stored."""
     return None if limits is None or limits == KeyLimits() else msgspec.json.encode(limits).decode()
-
-
-def readable(make: Callable[..., StoredKey], row: Sequence[Any], damage: DamageLog) -> StoredKey | None:
-    """The key that `make` makes of a row, whose first value is the id; None if the row cannot be decoded."""
-    try:
-        return make(*row)
-    except (msgspec.MsgspecError, ValueError) as error:
-        damage.name("key", str(row[0]), error)
-        return None
 
 
 def read_limits(spelled: str | None) -> KeyLimits | None:

@@ -8,7 +8,9 @@ from asyncpg import PostgresError
 import dragoman.store.postgres
 from dragoman.store.postgres.database.address import DEFAULT_SCHEMA, parse_address
 from dragoman.store.postgres.database.opening import open_pool
-from dragoman.store.postgres.database.statements import NAME, in_schema, read_statements
+from dragoman.store.postgres.database.statements import in_schema, read_statements
+from dragoman.store.sql.statements import NAME, statements_for_postgres
+from tests.store.test_shared_statements import PIECES as SHARED_PIECES
 
 FOLDER = Path(dragoman.store.postgres.__file__).parent
 FILES = sorted(path.name for path in FOLDER.glob("*.sql"))
@@ -27,7 +29,7 @@ def test_every_statement_has_one_name_and_one_end(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in FILES if name not in ("checks.sql", PIECES)])
 def test_every_statement_is_used(name: str) -> None:
-    code = "".join(path.read_text() for path in FOLDER.glob("*.py"))
+    code = "".join(path.read_text() for name in ("postgres", "sql") for path in FOLDER.parent.glob(f"{name}/*.py"))
     assert [one for one in read_statements(name, DEFAULT_SCHEMA) if f'"{one}"' not in code] == []
 
 
@@ -40,6 +42,9 @@ async def test_every_statement_is_understood(postgres_url: str) -> None:
                 await connection.execute(f'PREPARE "{name} {title}" AS {sql}')
             except PostgresError as error:
                 raise AssertionError(f"{name}: {title}: {error}") from error
+    for title, sql in statements_for_postgres().items():
+        if title not in SHARED_PIECES:
+            await connection.execute(f'PREPARE "shared {title}" AS {in_schema(sql, "elsewhere")}')
     await connection.close()
     await pool.close()
 

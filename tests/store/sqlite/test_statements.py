@@ -7,19 +7,19 @@ import pytest
 
 import dragoman.store.sqlite
 from dragoman.store.api import ListOrder
+from dragoman.store.sql.statements import NAME
 from dragoman.store.sqlite.connection import connect, locate
-from dragoman.store.sqlite.schema import NAME, for_rows, migrate, migrations, read_statements
+from dragoman.store.sqlite.schema import for_rows, migrate, migrations, read_statements
 from dragoman.store.sqlite.tables import ROWS_MAX, SIZES, Tables
 
 TABLES = {"receipts", "tasks", "deliveries", "push_configs", *"aorndc"}
 """The tables that grow, and the names that the statements about receipts give them."""
 
 FOLDER = Path(dragoman.store.sqlite.__file__).parent
+FILES = sorted(path.name for path in FOLDER.glob("*.sql"))
 
 
-@pytest.mark.parametrize(
-    "name", ["queries.sql", "keys.sql", "outbox.sql", "receipts.sql", "shared.sql", "transfer.sql", "checks.sql"]
-)
+@pytest.mark.parametrize("name", FILES)
 def test_every_statement_has_one_name_and_a_description(name: str) -> None:
     text = (FOLDER / name).read_text()
     names = NAME.findall(text)
@@ -29,11 +29,9 @@ def test_every_statement_has_one_name_and_a_description(name: str) -> None:
         assert piece.strip().count(";") - piece.count("--") <= 1
 
 
-@pytest.mark.parametrize(
-    "name", ["queries.sql", "keys.sql", "outbox.sql", "receipts.sql", "shared.sql", "transfer.sql"]
-)
+@pytest.mark.parametrize("name", [name for name in FILES if name not in ("backup.sql", "checks.sql")])
 def test_every_statement_is_used(name: str) -> None:
-    code = "".join(path.read_text() for path in FOLDER.glob("*.py"))
+    code = "".join(path.read_text() for name in ("sqlite", "sql") for path in FOLDER.parent.glob(f"{name}/*.py"))
     ordered = {f"{prefix}{order.name.lower()}" for order in ListOrder for prefix in ("", "bound_")}
     left_over = [
         one for one in read_statements(name) if one not in ordered and f'"{one}"' not in code and f"'{one}'" not in code

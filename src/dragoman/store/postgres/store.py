@@ -45,7 +45,7 @@ from dragoman.store.figures import StoreFigures, read_oldest, read_open_tasks
 from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Outbox
-from dragoman.store.postgres.audit_trail import AuditTable
+from dragoman.store.postgres.audit_trail import AuditWriter
 from dragoman.store.postgres.database.address import parse_address
 from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.history import HistoryCount
@@ -53,7 +53,6 @@ from dragoman.store.postgres.database.opening import Door, open_pool
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
 from dragoman.store.postgres.encoder import Encoder
-from dragoman.store.postgres.keyring import KeyTable
 from dragoman.store.postgres.ledger import Again, Ledger
 from dragoman.store.postgres.listing import TaskLists
 from dragoman.store.postgres.outbox import OutboxTables
@@ -62,14 +61,17 @@ from dragoman.store.postgres.receipts import ReceiptTable
 from dragoman.store.postgres.replicas import SharedReplicas
 from dragoman.store.postgres.search import changed_tasks, search_tasks
 from dragoman.store.postgres.shared import SharedRows
+from dragoman.store.postgres.statements import PostgresStatements
 from dragoman.store.postgres.submission import Submission
 from dragoman.store.postgres.sweep import Horizon, delete_tasks, sweep
-from dragoman.store.postgres.usage import UsageTable
 from dragoman.store.postgres.worker_leases import LeaseRows
 from dragoman.store.postgres.writer import Writer
 from dragoman.store.receipts import Receipts
 from dragoman.store.replicas import Heartbeat, Replicas
 from dragoman.store.shared import Shared
+from dragoman.store.sql.audit import AuditTable
+from dragoman.store.sql.keys import KeyTable
+from dragoman.store.sql.usage import UsageTable
 from dragoman.store.usage import AnswerUsage, UsageBook
 from dragoman.store.worker_leases import WorkerLeases
 from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
@@ -100,17 +102,19 @@ class PostgresStore:
         self.replicas = self._replicas = SharedReplicas(
             door, self._address, clock, heartbeat or Heartbeat(), self._history
         )
+        statements = PostgresStatements(door, self._address.schema)
         self.shared: Shared = SharedRows(door, self._address.schema)
         self.worker_leases: WorkerLeases = LeaseRows(door, self._address.schema)
-        self.keys: KeyRing = KeyTable(door, self._address.schema, self._damage)
+        self.keys: KeyRing = KeyTable(statements, self._damage)
         self.outbox: Outbox
         self.outbox = self._webhooks = OutboxTables(
             door, submission.start, clock, self._replicas.current, self._address.schema, self._damage
         )
         self.receipts: Receipts = ReceiptTable(door, self._address.schema)
         self.usage: UsageBook
-        self.usage = self._usage = UsageTable(door, submission.add_answers, self._address.schema)
-        self.audit: AuditTrail = AuditTable(door, submission.start_audit, self._address.schema)
+        self.usage = self._usage = UsageTable(statements, submission.add_answers)
+        entries = AuditWriter(door, submission.start_audit, self._address.schema)
+        self.audit: AuditTrail = AuditTable(statements, entries.add)
         self._codec = Codec()
         self._encoder = Encoder(self._codec, clock, self._history)
         self._sql = read_statements("tasks.sql", self._address.schema)

@@ -16,11 +16,11 @@ from msgspec import Struct
 
 from dragoman.store.api import StoreError
 from dragoman.store.codec import Codec, Unreadable
+from dragoman.store.sql.statements import split_statements
 from dragoman.store.sqlite.connection import InUse, Location, ProcessLock, connect, fetch, locate, translated
 
 log = logging.getLogger("dragoman.store")
 
-NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 ROWS = re.compile(r"ROWS\((\d+)\)")
 INSERTED = re.compile(r"(?<!\()VALUES ROWS\(\d+\)")
 COVERS = re.compile(r"COVERS\(([\w.]+), ([\w.]+)\)")
@@ -65,8 +65,7 @@ def read_statements(name: str = "queries.sql") -> dict[str, str]:
     `PAUSED(host)` says whether a host is paused, and `COVERS(name, host)` whether a paused host's name covers it.
     """
     text = (files(__package__) / name).read_text(encoding="utf-8")
-    _, *pieces = NAME.split(text)
-    statements = {name: _paused(_bare(body)) for name, body in zip(pieces[::2], pieces[1::2], strict=True)}
+    statements = {name: _paused(sql) for name, sql in split_statements(text).items()}
     guard = statements.get("guard", "")
     return {name: GUARD.sub(lambda hit: _guard(guard, hit), sql) for name, sql in statements.items()}
 
@@ -79,11 +78,6 @@ def for_rows(sql: str, count: int) -> str:
     if count > 1:
         sql = INSERTED.sub(lambda hit: f"SELECT * FROM ({hit[0]}) v WHERE v.column1 IS NOT NULL", sql)
     return ROWS.sub(lambda hit: ", ".join(["(" + ", ".join("?" * int(hit[1])) + ")"] * count), sql)
-
-
-def _bare(body: str) -> str:
-    lines = (line for line in body.splitlines() if not line.startswith("--"))
-    return "\n".join(lines).strip().rstrip(";")
 
 
 def _paused(sql: str) -> str:

@@ -53,9 +53,13 @@ from dragoman.store.outbox import Outbox
 from dragoman.store.receipts import Receipts
 from dragoman.store.replicas import LocalReplicas, Replicas
 from dragoman.store.shared import Shared
-from dragoman.store.sqlite.audit_trail import AuditTable
+from dragoman.store.sql.audit import AuditTable
+from dragoman.store.sql.keys import KeyTable
+from dragoman.store.sql.statements import statements_for_sqlite
+from dragoman.store.sql.usage import UsageTable
+from dragoman.store.sqlite.answer_counts import AnswerCounts
+from dragoman.store.sqlite.audit_trail import add_entries
 from dragoman.store.sqlite.connection import ProcessLock, connect, locate, translated
-from dragoman.store.sqlite.keyring import KeyTable
 from dragoman.store.sqlite.ledger import Ledger
 from dragoman.store.sqlite.listing import list_contexts, list_rows, list_tasks, newest_of_context
 from dragoman.store.sqlite.outbox import OutboxTables, webhook
@@ -66,9 +70,9 @@ from dragoman.store.sqlite.recent import RecentTasks
 from dragoman.store.sqlite.schema import migrate, migrate_beside, migrations, read_statements
 from dragoman.store.sqlite.search import changed_tasks, search_tasks
 from dragoman.store.sqlite.shared import SharedTable
+from dragoman.store.sqlite.statements import SqliteStatements
 from dragoman.store.sqlite.sweep import Horizon, find_victims
 from dragoman.store.sqlite.tables import Tables
-from dragoman.store.sqlite.usage import UsageTable
 from dragoman.store.sqlite.writer import Writer
 from dragoman.store.sqlite.writes import (
     Act,
@@ -114,12 +118,13 @@ class SqliteStore:
         """The writer, for writes that only the owner of the file may make."""
         self._holds: dict[str, Hold] = {}
         self.outbox: Outbox = OutboxTables(self._open)
-        self.keys: KeyRing = KeyTable(self._open, self._damage)
-        self.audit: AuditTrail = AuditTable(self._open)
+        statements = SqliteStatements(self._open)
+        self.keys: KeyRing = KeyTable(statements, self._damage)
+        self.audit: AuditTrail = AuditTable(statements, partial(add_entries, self._open))
         self.shared: Shared = SharedTable(self._open, clock)
         self.receipts: Receipts = ReceiptTable(self._open)
         self.usage: UsageBook
-        self.usage = self._usage = UsageTable(self._open)
+        self.usage = self._usage = UsageTable(statements, AnswerCounts(self._open).add)
         self._worker_leases = LeaseTable(time.monotonic)
         self._has_granted = False
         """Whether a worker was to get a lease in this process. It is set before the append that grants one."""
@@ -135,9 +140,9 @@ class SqliteStore:
         if location.path is not None and holder is not None:
             self._lock = ProcessLock(location.path)
         gate = location.gate()
-        sql: dict[str, str] = {}
-        for name in ("queries.sql", "keys.sql", "outbox.sql", "receipts.sql", "shared.sql", "figures.sql", "usage.sql"):
-            sql |= read_statements(name)
+        sql = statements_for_sqlite()
+        for name in ("queries", "audit", "outbox", "receipts", "shared", "figures", "usage"):
+            sql |= read_statements(f"{name}.sql")
         connections: list[apsw.Connection] = []
         try:
             if location.path is not None and holder is None:

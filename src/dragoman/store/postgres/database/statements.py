@@ -9,28 +9,23 @@ import re
 from importlib.resources import files
 
 from dragoman.store.postgres.database.address import DEFAULT_SCHEMA
+from dragoman.store.sql.statements import split_statements
 
 FOLDER = "dragoman.store.postgres"
 """The package with the files."""
 
-NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 TABLE = re.compile(rf"\b{DEFAULT_SCHEMA}\.")
 
 
 def read_statements(name: str, schema: str) -> dict[str, str]:
     """Every statement of the file `name`, by its own name, without the comments, for tables in `schema`."""
-    _, *pieces = NAME.split((files(FOLDER) / name).read_text(encoding="utf-8"))
-    return {title: _bare(in_schema(body, schema)) for title, body in zip(pieces[::2], pieces[1::2], strict=True)}
+    statements = split_statements((files(FOLDER) / name).read_text(encoding="utf-8"))
+    return {title: in_schema(sql, schema) for title, sql in statements.items()}
 
 
 def in_schema(sql: str, schema: str) -> str:
     """`sql` for tables in `schema`."""
     return TABLE.sub(f'"{schema}".', sql)
-
-
-def _bare(body: str) -> str:
-    lines = (line for line in body.splitlines() if not line.lstrip().startswith("--"))
-    return "\n".join(lines).strip().rstrip(";")
 
 
 def to_text(value: str) -> str:

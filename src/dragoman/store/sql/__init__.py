@@ -1,0 +1,2 @@
+"""What stores in SQL have in common: statements that are written once, the port that runs them, and the parts of the
+Store protocol that need no more than that port."""

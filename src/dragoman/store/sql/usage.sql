@@ -1,0 +1,27 @@
+-- The statements that read and sweep usage. Each driver adds to the sums in its own way.
+
+-- name: usage_days
+-- The sums of the days from $1 to $2.
+SELECT u.model, sum(u.runs)::bigint, sum(u.tasks)::bigint, sum(u.messages)::bigint, sum(u.reported)::bigint,
+    sum(u.input_tokens)::bigint, sum(u.output_tokens)::bigint, sum(u.total_tokens)::bigint, sum(u.duration_ms)::bigint,
+    u.day, s.owner, s.agent
+FROM dragoman.usage_days u JOIN dragoman.scopes s ON s.scope = u.scope WHERE u.day BETWEEN $1 AND $2
+GROUP BY u.day, u.scope, u.model, s.owner, s.agent;
+
+-- name: day_tokens
+-- How many tokens an owner has used in a day, at most TOKENS_MAX. SQLite's sum of integers fails where it overflows, and this
+-- one of others does not.
+SELECT least(coalesce(sum(u.total_tokens * 1.0), 0), 9007199254740991)::bigint
+FROM dragoman.scopes s JOIN dragoman.usage_days u ON u.day = $2 AND u.scope = s.scope WHERE s.owner = $1;
+
+-- name: old_usage
+-- Whether there are sums of a day before $1, of which a sweep deletes $2.
+SELECT EXISTS (SELECT 1 FROM dragoman.usage_days WHERE day < $1 LIMIT $2);
+
+-- name: sweep_usage
+-- Delete at most $2 sums of days before $1, the oldest first.
+WITH old AS MATERIALIZED (
+    SELECT day, scope, model, replica, lane FROM dragoman.usage_days WHERE day < $1 ORDER BY day LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM dragoman.usage_days WHERE (day, scope, model, replica, lane) IN (SELECT day, scope, model, replica, lane FROM old)
+RETURNING day;
