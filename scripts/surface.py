@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from dragoman.bindings.admin.route import PREFIX
+from dragoman.admin.question import PREFIX
 from dragoman.bindings.admin.routes import ROUTES
 from dragoman.bindings.openapi.operations import A2A, OWN
 from dragoman.cli import main as command

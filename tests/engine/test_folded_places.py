@@ -10,10 +10,13 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
+from dragoman.admin.logs import READ_MOMENT, MomentQuery
 from dragoman.admin.overview import UpstreamLine
+from dragoman.admin.tasks import SHOW_TASK
 from dragoman.auth.keys import make_key
 from dragoman.engine.admin.access import Operator
 from dragoman.engine.admin.administration import Administration
+from dragoman.engine.admin.answers import Asked
 from dragoman.engine.admin.folded_places import LOG_BYTES, PLACES_BYTES_MAX, FoldedPlaces
 from dragoman.engine.admin.inspection import Inspector
 from dragoman.engine.admin.moments import Moments
@@ -172,8 +175,8 @@ async def test_a_task_that_runs_here_is_shown_from_memory(monkeypatch: pytest.Mo
         assert stream.head is not None
         task_id = stream.head.id
         counted = Counted(h.store, monkeypatch)
-        report = await administration.reads.show_task(OPERATOR, task_id)
-        moment = await administration.reads.read_moment(OPERATOR, task_id, None)
+        report = await administration.answer(SHOW_TASK, Asked(OPERATOR, None, task_id))
+        moment = await administration.answer(READ_MOMENT, Asked(OPERATOR, MomentQuery(), task_id))
         assert [each.artifact.parts for each in moment.artifacts] == [(Part(text="one two"),)]
         assert (report.seq, report.task.text, len(report.artifacts)) == (moment.seq, "hi", 1)
         assert counted.pages == []

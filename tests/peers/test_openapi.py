@@ -15,9 +15,9 @@ import aiohttp
 import pytest
 
 from dragoman import Agent, Context
+from dragoman.admin.question import PREFIX
 from dragoman.auth.operator_token import read_token
 from dragoman.bindings.admin.openapi import make_admin_document
-from dragoman.bindings.admin.route import PREFIX
 from dragoman.config import Config
 from dragoman.server import serving
 from tests.processes import ENDS_WITH_US

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from dragoman.admin.question import Question
 from dragoman.dialects.json_bounds import EXACT_MAX
 
 
@@ -50,3 +51,16 @@ class AuditLines(Struct, frozen=True, kw_only=True):
 
     entries: tuple[AuditLine, ...]
     next_cursor: str = ""
+
+
+LIST_AUDIT = Question(
+    name="listAudit",
+    path="/audit",
+    summary="List entries of the audit trail, oldest first.",
+    given=AuditQuery,
+    answer=AuditLines,
+    action="audit.list",
+    stored=True,
+    quiet=True,
+    lines="entries",
+)

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
+from dragoman.admin.question import Question
 from dragoman.admin.tasks import StateWord
 from dragoman.model.principal import AccessRole, KeyLimits, Scope
 
@@ -220,3 +221,89 @@ class RevokedKey(Struct, frozen=True, kw_only=True):
     changed: bool
     began: KeyBeginnings | None = None
     dry_run: bool = False
+
+
+def revoke_action(wanted: RevokeRequest) -> str:
+    """The action in the audit trail: a dry run only reads."""
+    if wanted.dry_run:
+        return "keys.show"
+    return "keys.stop" if wanted.stop else "keys.revoke"
+
+
+def _replaced(_: RotateRequest, issued: IssuedKey) -> str:
+    """The old key and the new one."""
+    return f"{'' if issued.replaced is None else issued.replaced.id},{issued.key.id}"
+
+
+LIST_KEYS = Question(
+    name="listKeys",
+    path="/keys",
+    summary="List the keys of callers, oldest first, without their secrets.",
+    given=KeyQuery,
+    answer=KeyLines,
+    action="keys.list",
+    stored=True,
+    quiet=True,
+    lines="keys",
+)
+CREATE_KEY = Question(
+    name="createKey",
+    method="POST",
+    path="/keys",
+    summary="Make a key. Its secret is in this answer alone.",
+    given=KeyRequest,
+    answer=IssuedKey,
+    action="keys.create",
+    stored=True,
+    made=lambda _, issued: issued.key.id,
+)
+LIMIT_KEY = Question(
+    name="limitKey",
+    method="POST",
+    path="/keys/{id}:limit",
+    summary="Change limits of a key.",
+    given=LimitChanges,
+    answer=KeyLine,
+    action="keys.update",
+    stored=True,
+)
+ROTATE_KEY = Question(
+    name="rotateKey",
+    method="POST",
+    path="/keys/{id}:rotate",
+    summary="Replace a key, whose caller and rights stay. The secret of the new one is in this answer alone.",
+    given=RotateRequest,
+    optional=True,
+    answer=IssuedKey,
+    action="keys.rotate",
+    stored=True,
+    made=_replaced,
+)
+REVOKE_KEY = Question(
+    name="revokeKey",
+    method="POST",
+    path="/keys/{id}:revoke",
+    summary="Revoke a key for good, and with stop end what it began.",
+    given=RevokeRequest,
+    optional=True,
+    answer=RevokedKey,
+    action=revoke_action,
+    stored=True,
+    quiet=lambda wanted, revoked: not (revoked.changed or wanted.stop),
+)
+SHOW_BEGUN: Question[None, KeyBeginnings] = Question(
+    name="showBegun",
+    path="/keys/{id}/begun",
+    summary="Show what one key began that goes on: streams, webhooks and tasks.",
+    answer=KeyBeginnings,
+    action="keys.show",
+    stored=True,
+)
+SHOW_KEY: Question[None, KeyLine] = Question(
+    name="showKey",
+    path="/keys/{id}",
+    summary="Show one key, without its secret.",
+    answer=KeyLine,
+    action="keys.show",
+    stored=True,
+)

@@ -3,11 +3,13 @@
 Invariant: pure values. `next_after` is where the next page begins; null on the last one.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from dragoman.admin.question import Question
 from dragoman.admin.tasks import StateWord
+from dragoman.dialects.json_bounds import EXACT_MAX
 from dragoman.model.message import Artifact, Message
 from dragoman.model.task import CancelOutcome, Progress, Usage
 
@@ -197,3 +199,76 @@ class LogEnded(Struct, frozen=True):
     """No event follows. `state` is null if the task has been deleted before its end was read."""
 
     state: StateWord | None
+
+
+class LogQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The events after seq `after`, at most `limit`."""
+
+    after: Annotated[int, Meta(ge=0, le=EXACT_MAX)] = 0
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 200
+
+
+class MomentQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The task after its event `seq`; as it stands if that is left out."""
+
+    seq: Annotated[int, Meta(ge=1, le=EXACT_MAX)] | None = None
+
+
+class WireQuery(LogQuery, frozen=True, kw_only=True):
+    """The same events in `dialects`, which are names with commas between them."""
+
+    dialects: str = "1.0,0.3,beeos,kaos,evoai,protoagent"
+
+
+AFTER = ("after", "next_after")
+
+READ_LOG = Question(
+    name="readLog",
+    path="/tasks/{id}/log",
+    summary="Read the events of a task in their order.",
+    given=LogQuery,
+    answer=Timeline,
+    events={"event": TimelineEntry, "pruned": LogPruned, "end": LogEnded},
+    action="tasks.log",
+    stored=True,
+    lines="events",
+    cursor=AFTER,
+)
+READ_CONTENT = Question(
+    name="readContent",
+    path="/tasks/{id}/content",
+    summary="Read the events of a task with all that they hold.",
+    given=LogQuery,
+    answer=Recording,
+    action="tasks.content",
+    lines="events",
+    cursor=AFTER,
+)
+READ_MOMENT = Question(
+    name="readMoment",
+    path="/tasks/{id}/moment",
+    summary="Read one task as it stands, or as it stood after one of its events.",
+    given=MomentQuery,
+    answer=Moment,
+    action="tasks.content",
+    shared=True,
+)
+READ_TREE: Question[None, Tree] = Question(
+    name="readTree",
+    path="/tasks/{id}/tree",
+    summary="Read the task with those that were delegated from it.",
+    answer=Tree,
+    action="tasks.tree",
+    shared=True,
+    lines="tasks",
+)
+READ_WIRE = Question(
+    name="readWire",
+    path="/tasks/{id}/wire",
+    summary="Read the events of a task as the streams of several dialects carry them.",
+    given=WireQuery,
+    answer=Wire,
+    action="tasks.wire",
+    shared=True,
+    cursor=AFTER,
+)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from dragoman.admin.question import Column, Question
 from dragoman.admin.tasks import StateWord
 from dragoman.telemetry.pulse import Quantiles
 
@@ -239,3 +240,95 @@ class DeliveryFacts(Struct, frozen=True):
     pending: int
     dead: int
     next: str | None
+
+
+FOLLOW_CHANGES: Question[None, FeedReset] = Question(
+    name="followChanges",
+    path="/events",
+    summary="Follow what changes: tasks, agents, workers, upstreams, replicas, and what operators do.",
+    events={
+        "reset": FeedReset,
+        "task": TaskChange,
+        "act": OperatorAct,
+        "agents": ServedAgentFacts,
+        "workers": WorkerFacts,
+        "upstreams": UpstreamFacts,
+        "webhooks": DeliveryFacts,
+        "replicas": ReplicaFacts,
+    },
+)
+LIST_AGENTS: Question[None, AgentLines] = Question(
+    name="listAgents",
+    path="/agents",
+    summary="List the agents that are served, with the numbers of their tasks.",
+    answer=AgentLines,
+    action="agents.list",
+    shared=True,
+    lines="agents",
+    columns=(
+        Column("AGENT", "id"),
+        Column("KIND", "kind"),
+        Column("VERSION", "version"),
+        Column("QUEUED", "queued"),
+        Column("OLDEST", "oldest_queued_s", "age"),
+        Column("RUNNING", "running"),
+        Column("WAITING", "waiting"),
+        Column("TOTAL", "total"),
+        Column("FAULT", "degraded"),
+    ),
+)
+LIST_WORKERS: Question[None, WorkerLines] = Question(
+    name="listWorkers",
+    path="/workers",
+    summary="List the agents that workers serve, and whether a worker is there.",
+    answer=WorkerLines,
+    action="workers.list",
+    shared=True,
+    lines="workers",
+    columns=(
+        Column("AGENT", "agent"),
+        Column("CONNECTED", "connected"),
+        Column("WORKERS", "workers"),
+        Column("IDLE", "idle"),
+        Column("RUNNING", "running"),
+        Column("QUEUED", "queued"),
+        Column("OLDEST", "oldest_queued_s", "age"),
+    ),
+)
+LIST_UPSTREAMS: Question[None, UpstreamLines] = Question(
+    name="listUpstreams",
+    path="/upstreams",
+    summary="List the agents of other servers, with their breakers and the outcomes of calls.",
+    answer=UpstreamLines,
+    action="upstreams.list",
+    lines="upstreams",
+    columns=(
+        Column("AGENT", "agent"),
+        Column("BREAKER", "breaker"),
+        Column("SUCCEEDED", "succeeded"),
+        Column("REFUSED", "refused"),
+        Column("FAILED", "failed"),
+    ),
+)
+LIST_REPLICAS: Question[None, ReplicaLines] = Question(
+    name="listReplicas",
+    path="/replicas",
+    summary="List the servers that are alive on the store.",
+    answer=ReplicaLines,
+    action="replicas.list",
+    lines="replicas",
+    columns=(
+        Column("REPLICA", "id"),
+        Column("ADDRESS", "address"),
+        Column("STARTED", "started_at"),
+        Column("AGENTS", "agents"),
+    ),
+)
+SHOW_STATS: Question[None, Stats] = Question(
+    name="showStats",
+    path="/stats",
+    summary="Show how many tasks are in each state, and how many webhook calls are pending.",
+    answer=Stats,
+    action="stats.show",
+    shared=True,
+)

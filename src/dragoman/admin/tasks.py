@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from dragoman.admin.question import Question
+from dragoman.model.errors import InvalidParams
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.parts import TEXT_CHARACTERS
-from dragoman.model.task import Phase, Progress, Usage
+from dragoman.model.task import TERMINAL, Phase, Progress, Usage
 
 StateWord = Literal[
     "submitted", "working", "input-required", "auth-required", "completed", "failed", "canceled", "rejected"
@@ -277,3 +279,131 @@ class UpstreamAnswer(Struct, frozen=True, kw_only=True):
     text: str = ""
     differs: bool = False
     failure: str = ""
+
+
+class TaskQuery(TaskFilter, frozen=True, kw_only=True):
+    """The tasks that fit every field that is set, in an `order`, a page of at most `limit` after `cursor`."""
+
+    order: TaskOrder | None = None
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    cursor: str = ""
+
+
+class DeleteQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """With `force` a task that has not ended is canceled first."""
+
+    force: bool = False
+
+
+def check_cancel(wanted: CancelRequest) -> None:
+    """Check which tasks are to be canceled. Raises InvalidParams."""
+    if wanted.empty:
+        raise InvalidParams("filter", "is empty: name the tasks; older_than_s = 0 selects every open task")
+    if wanted.state is not None and STATES_BY_WORD[wanted.state] in TERMINAL:
+        raise InvalidParams("state", f"{wanted.state} is an end: choose one of {', '.join(OPEN)}")
+
+
+def check_delete(wanted: DeleteRequest) -> None:
+    """Check which tasks are to be deleted. Raises InvalidParams."""
+    if wanted.empty:
+        raise InvalidParams("filter", "is empty: name the tasks; older_than_s = 0 selects every task that has ended")
+    if not wanted.force and wanted.state in OPEN:
+        raise InvalidParams("state", f"{wanted.state} is no end: set force to cancel such tasks first")
+
+
+LIST_TASKS = Question(
+    name="listTasks",
+    path="/tasks",
+    summary="List tasks of everybody, newest status first, or in another order.",
+    given=TaskQuery,
+    answer=TaskLines,
+    action="tasks.list",
+    stored=True,
+    shared=True,
+    lines="tasks",
+)
+LIST_CONVERSATIONS = Question(
+    name="listConversations",
+    path="/conversations",
+    summary="List the contexts of everybody, each with one principal and one agent, newest status first.",
+    given=ConversationQuery,
+    answer=ConversationLines,
+    action="conversations.list",
+    shared=True,
+    lines="conversations",
+)
+CANCEL_TASKS = Question(
+    name="cancelTasks",
+    method="POST",
+    path="/tasks:cancel",
+    summary="Cancel all open tasks that fit a filter, or list them with dry_run.",
+    given=CancelRequest,
+    answer=CancelReport,
+    check=check_cancel,
+    action="tasks.cancel-many",
+)
+CANCEL_TASK = Question(
+    name="cancelTask",
+    method="POST",
+    path="/tasks/{id}:cancel",
+    summary="Cancel one task, and wait until it has ended.",
+    given=CancelReason,
+    optional=True,
+    answer=ChangedTask,
+    action="tasks.cancel",
+)
+ANSWER_TASK = Question(
+    name="answerTask",
+    method="POST",
+    path="/tasks/{id}:answer",
+    summary="Answer a task that waits for its caller, or approve or refuse what it asks for.",
+    given=TaskAnswer,
+    answer=ChangedTask,
+    action="tasks.answer",
+)
+SEND_AGAIN: Question[None, SentAgain] = Question(
+    name="sendAgain",
+    method="POST",
+    path="/tasks/{id}:send-again",
+    summary="Send the first message of a task to its agent again, as a new task of the operator.",
+    answer=SentAgain,
+    action="tasks.send-again",
+    made=lambda _, sent: sent.id,
+)
+DELETE_TASKS = Question(
+    name="deleteTasks",
+    method="POST",
+    path="/tasks:delete",
+    summary="Delete all tasks that fit a filter and have ended, or list them with dry_run.",
+    given=DeleteRequest,
+    answer=DeleteReport,
+    check=check_delete,
+    action="tasks.delete-many",
+)
+DELETE_TASK = Question(
+    name="deleteTask",
+    method="DELETE",
+    path="/tasks/{id}",
+    summary="Delete one task that has ended, with all that belongs to it.",
+    given=DeleteQuery,
+    answer=DeletedTask,
+    action="tasks.delete",
+)
+SHOW_TASK: Question[None, TaskReport] = Question(
+    name="showTask",
+    path="/tasks/{id}",
+    summary="Show one task.",
+    answer=TaskReport,
+    action="tasks.show",
+    stored=True,
+    shared=True,
+)
+ASK_UPSTREAM: Question[None, UpstreamAnswer] = Question(
+    name="askUpstream",
+    method="POST",
+    path="/tasks/{id}:ask-upstream",
+    summary="Ask the agent of another server how the task stands that it made of this one.",
+    answer=UpstreamAnswer,
+    action="tasks.ask-upstream",
+    made=lambda _, answer: answer.agent,
+)

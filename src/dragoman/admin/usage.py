@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from dragoman.admin.question import Question
 from dragoman.dialects.json_bounds import EXACT_MAX
 
 Dimension = Literal["principal", "agent", "model", "day"]
@@ -72,3 +73,15 @@ class UsageReport(Struct, frozen=True, kw_only=True):
     silent_agents: tuple[str, ...]
     currency: str | None = None
     next_cursor: int | None = None
+
+
+SHOW_USAGE = Question(
+    name="showUsage",
+    path="/usage",
+    summary="Show what callers used, of which agents and models, by day, and what it cost.",
+    given=UsageQuery,
+    answer=UsageReport,
+    action="usage.show",
+    stored=True,
+    lines="lines",
+)

@@ -3,11 +3,16 @@
 Invariant: pure values. Nothing in an answer is a secret.
 """
 
+from collections.abc import Collection
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from dragoman.admin.question import Column, Question
 from dragoman.dialects.json_bounds import EXACT_MAX
+from dragoman.model.errors import InvalidParams
+from dragoman.net.errors import BadUrl
+from dragoman.net.target import target
 
 
 class PausedHostLine(Struct, frozen=True, kw_only=True):
@@ -177,3 +182,138 @@ class DeadLettersChanged(Struct, frozen=True, kw_only=True):
     again: int = 0
     refused: tuple[NotSentAgain, ...] = ()
     missing: tuple[int, ...] | None = ()
+
+
+NUMBERS_SHOWN = 10
+"""The audit trail lists up to this many numbers of deliveries; beyond that, only their count."""
+
+
+def chosen_numbers(chosen: DeadLetters) -> Collection[int] | None:
+    """The numbers that are named, each once; None for all dead deliveries. Raises InvalidParams."""
+    if chosen.all == bool(chosen.numbers):
+        raise InvalidParams("numbers", "names the dead deliveries, or else set all: one of the two")
+    if chosen.all and (chosen.pending or chosen.delivered):
+        raise InvalidParams("pending" if chosen.pending else "delivered", "goes with numbers, not with all")
+    return None if chosen.all else sorted(set(chosen.numbers))
+
+
+def read_host(text: str) -> str:
+    """The name of a host as it is stored: `host`, `host:port` or `scheme://host:port`. Raises InvalidParams."""
+    scheme, separator, place = text.strip().rpartition("://")
+    try:
+        to = target(f"{scheme or 'http'}://{place}")
+    except BadUrl as error:
+        raise InvalidParams(
+            "host", f"must be like hooks.example.org or https://hooks.example.org:8443: {error}"
+        ) from None
+    if to.url.partition("://")[2].partition("/")[2]:
+        raise InvalidParams("host", "must be without a path, like hooks.example.org or https://hooks.example.org:8443")
+    if separator:
+        return to.origin
+    whole = to.origin.partition("://")[2]
+    return whole if place.removesuffix("/").endswith(f":{to.port}") else whole.rpartition(":")[0]
+
+
+def _named(chosen: DeadLetters) -> str:
+    numbers = chosen_numbers(chosen)
+    if numbers is None:
+        return "all"
+    return ",".join(map(str, numbers)) if len(numbers) <= NUMBERS_SHOWN else f"{len(numbers)} chosen"
+
+
+READ_DELIVERIES: Question[None, TaskDeliveries] = Question(
+    name="readDeliveries",
+    path="/tasks/{id}/deliveries",
+    summary="Read the webhook deliveries of the task: delivered, pending and dead ones.",
+    answer=TaskDeliveries,
+    action="tasks.deliveries",
+    stored=True,
+    quiet=True,
+    lines="deliveries",
+)
+LIST_WEBHOOKS = Question(
+    name="listWebhooks",
+    path="/webhooks",
+    summary="List webhook deliveries: pending and dead ones oldest first, delivered ones newest first.",
+    given=DeliveryQuery,
+    answer=DeliveryLines,
+    action="webhooks.list",
+    stored=True,
+    quiet=True,
+    lines="deliveries",
+    cursor=("after", "next_after"),
+)
+REDELIVER_WEBHOOKS = Question(
+    name="redeliverWebhooks",
+    method="POST",
+    path="/webhooks:redeliver",
+    summary="Send webhook deliveries again: dead ones, with `pending` and `delivered` also such ones.",
+    given=DeadLetters,
+    answer=DeadLettersChanged,
+    check=chosen_numbers,
+    action="webhooks.redeliver",
+    stored=True,
+    subject=_named,
+)
+DELETE_WEBHOOKS = Question(
+    name="deleteWebhooks",
+    method="POST",
+    path="/webhooks:delete",
+    summary="Delete dead webhook deliveries, and with `pending` also those that are not under way.",
+    given=DeadLetters,
+    answer=DeadLettersChanged,
+    check=chosen_numbers,
+    action="webhooks.delete",
+    stored=True,
+    subject=_named,
+)
+LIST_PAUSED_HOSTS: Question[None, PausedHostLines] = Question(
+    name="listPausedHosts",
+    path="/webhooks/paused",
+    summary="List the hosts to which no webhook is sent, because an operator has paused them.",
+    answer=PausedHostLines,
+    action="webhooks.paused.list",
+    stored=True,
+    quiet=True,
+    lines="hosts",
+    columns=(
+        Column("HOST", "host"),
+        Column("SINCE", "since", "moment"),
+        Column("BY", "by"),
+        Column("WAITING", "waiting"),
+    ),
+    none="No host is paused.",
+)
+PAUSE_HOST = Question(
+    name="pauseHost",
+    method="POST",
+    path="/webhooks:pause",
+    summary="Send nothing to a host from now on. Deliveries to it wait.",
+    given=HostName,
+    answer=HostChanged,
+    check=lambda wanted: read_host(wanted.host),
+    action="webhooks.pause",
+    stored=True,
+    subject=lambda wanted: read_host(wanted.host),
+)
+RESUME_HOST = Question(
+    name="resumeHost",
+    method="POST",
+    path="/webhooks:resume",
+    summary="Send to a paused host again.",
+    given=HostName,
+    answer=HostChanged,
+    check=lambda wanted: read_host(wanted.host),
+    action="webhooks.resume",
+    stored=True,
+    subject=lambda wanted: read_host(wanted.host),
+)
+SHOW_WEBHOOK: Question[None, DeliveryReport] = Question(
+    name="showWebhook",
+    path="/webhooks/{id}",
+    summary="Show one webhook delivery by its number or its webhook-id.",
+    answer=DeliveryReport,
+    action="webhooks.show",
+    stored=True,
+    quiet=True,
+)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.admin.key_records import at_keys
-from dragoman.cli.admin.server import TaskPlace, with_server
+from dragoman.cli.admin.key_records import all_keys, at_keys
+from dragoman.cli.admin.server import Desk, TaskPlace, with_server
 from dragoman.cli.arguments import parse_key_id
 from dragoman.cli.store_commands import with_store
 from dragoman.cli.tables import json_flag
@@ -21,7 +21,7 @@ from dragoman.config import Config, agent_id_fault
 from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
-    from dragoman.admin.keys import IssuedKey, KeyLine
+    from dragoman.admin.keys import IssuedKey, KeyBeginnings, KeyLine
 
 EXPIRES_MAX = timedelta(days=36_525)
 """The longest validity. More than a century is a typing error, and may exceed what a date can express."""
@@ -256,7 +256,7 @@ def _create(
     force: bool = False,
     **limits: int | None,
 ) -> None:
-    from dragoman.admin.keys import BARE_ROLES, NAME, KeyRequest, LimitChanges
+    from dragoman.admin.keys import BARE_ROLES, CREATE_KEY, NAME, KeyRequest, LimitChanges
     from dragoman.model.principal import AccessRole, Scope
 
     if not NAME.fullmatch(name):
@@ -276,9 +276,9 @@ def _create(
         scopes=tuple(Scope(scope) for scope in dict.fromkeys(scopes)) or None,
         expires_s=None if expires is None else _age_s("--expires", expires, EXPIRES_MAX),
         limits=LimitChanges(**{limit: number for limit, number in limits.items() if number is not None}),
-        force=force,
+        force=force or place.server is None,  # nobody is locked out who can run this command on the store
     )
-    _show(place, at_keys(place, lambda keys: keys.create(wanted), make=True), as_json)
+    _show(place, at_keys(place, lambda desk: desk.answer(CREATE_KEY, wanted), make=True), as_json)
 
 
 def _list(place: TaskPlace, as_json: bool) -> None:
@@ -286,7 +286,7 @@ def _list(place: TaskPlace, as_json: bool) -> None:
 
     from dragoman.cli.key_text import key_table, public_fields
 
-    found = at_keys(place, lambda keys: keys.all())
+    found = at_keys(place, all_keys)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(list(map(public_fields, found)))).decode())
     elif found:
@@ -298,7 +298,7 @@ def _list(place: TaskPlace, as_json: bool) -> None:
 
 
 def _update(place: TaskPlace, key_id: str, limits: Mapping[str, int | None], as_json: bool) -> None:
-    from dragoman.admin.keys import LimitChanges
+    from dragoman.admin.keys import LIMIT_KEY, LimitChanges
     from dragoman.cli.key_text import limits_text
 
     if all(limit is None for limit in limits.values()):
@@ -306,7 +306,7 @@ def _update(place: TaskPlace, key_id: str, limits: Mapping[str, int | None], as_
         raise click.UsageError(f"name what to change: {flags}")
     wanted = parse_key_id(key_id)
     changes = LimitChanges(**{name: limit or None for name, limit in limits.items() if limit is not None})
-    key = at_keys(place, lambda keys: keys.limit(wanted, changes), wanted)
+    key = at_keys(place, lambda desk: desk.answer(LIMIT_KEY, changes, wanted), wanted)
     if as_json:
         _show_fields(key)
         return
@@ -315,14 +315,14 @@ def _update(place: TaskPlace, key_id: str, limits: Mapping[str, int | None], as_
 
 
 def _rotate(place: TaskPlace, key_id: str, overlap: str | None, expires: str | None, as_json: bool) -> None:
-    from dragoman.admin.keys import RotateRequest
+    from dragoman.admin.keys import ROTATE_KEY, RotateRequest
 
     wanted = RotateRequest(
         overlap_s=0 if overlap is None else _age_s("--overlap", overlap, OVERLAP_MAX),
         expires_s=None if expires is None else _age_s("--expires", expires, EXPIRES_MAX),
     )
     old = parse_key_id(key_id)
-    _show(place, at_keys(place, lambda keys: keys.rotate(old, wanted), old), as_json)
+    _show(place, at_keys(place, lambda desk: desk.answer(ROTATE_KEY, wanted, old), old), as_json)
 
 
 def _show_one(place: TaskPlace, key_id: str, as_json: bool) -> None:
@@ -331,17 +331,23 @@ def _show_one(place: TaskPlace, key_id: str, as_json: bool) -> None:
     from dragoman.cli.key_text import describe_beginnings, key_table, public_fields
 
     wanted = parse_key_id(key_id)
-    key, began = at_keys(place, lambda keys: keys.show(wanted), wanted)
+    key, began = at_keys(place, lambda desk: _read_key(desk, wanted), wanted)
     if as_json:
         click.echo(msgspec.json.encode({**public_fields(key), "began": began}).decode())
     else:
         click.echo(f"{key_table([key])}\n\n{describe_beginnings(key, began)}")
 
 
+async def _read_key(desk: Desk, key_id: str) -> "tuple[KeyLine, KeyBeginnings]":
+    from dragoman.admin.keys import SHOW_BEGUN, SHOW_KEY
+
+    return await desk.answer(SHOW_KEY, None, key_id), await desk.answer(SHOW_BEGUN, None, key_id)
+
+
 def _revoke(
     place: TaskPlace, key_id: str, as_json: bool, *, force: bool, stop: bool, tasks: bool, dry_run: bool
 ) -> None:
-    from dragoman.admin.keys import RevokeRequest
+    from dragoman.admin.keys import REVOKE_KEY, RevokeRequest
     from dragoman.cli.key_text import describe_stop
 
     for flag, given in (("--tasks", tasks), ("--dry-run", dry_run)):
@@ -349,7 +355,7 @@ def _revoke(
             raise click.UsageError(f"{flag}: goes with --stop, which ends what the key began")
     wanted = parse_key_id(key_id)
     request = RevokeRequest(force=force, stop=stop, tasks=tasks, dry_run=dry_run)
-    revoked = at_keys(place, lambda keys: keys.revoke(wanted, request), wanted)
+    revoked = at_keys(place, lambda desk: desk.answer(REVOKE_KEY, request, wanted), wanted)
     key, began = revoked.key, revoked.began
     if as_json:
         _show_fields(key, changed=revoked.changed, **({} if began is None else {"began": began, "dry_run": dry_run}))

@@ -12,6 +12,7 @@ from functools import cache, partial
 from msgspec import Struct
 
 from dragoman import __version__
+from dragoman.admin.tasks import CANCEL_TASK, CancelReason
 from dragoman.agents.kinds import worker_agents
 from dragoman.agents.lifetimes import AgentLifetimes
 from dragoman.agents.worker.agent import WorkerAgent
@@ -46,6 +47,7 @@ from dragoman.dialects.registry import load_profile, load_system
 from dragoman.dialects.resolve import MOUNTS, SYSTEMS
 from dragoman.dialects.system import ROOT, Mount
 from dragoman.engine.admin.administration import Administration
+from dragoman.engine.admin.answers import Asked
 from dragoman.engine.api import Runner
 from dragoman.model.card import AgentExtension
 from dragoman.server.callers import CallerParts, hosts_of
@@ -268,7 +270,9 @@ def make_front(
             store,
             handlers.stops,
             streams,
-            administration.tasks.cancel,
+            lambda operator, task_id, reason: administration.answer(
+                CANCEL_TASK, Asked(operator, CancelReason(reason=reason), task_id)
+            ),
             parts.holder,
             authenticator,
         ),

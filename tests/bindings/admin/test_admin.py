@@ -15,17 +15,16 @@ import msgspec
 import pytest
 
 from dragoman import Agent, Context
+from dragoman.admin.question import PREFIX, AnyQuestion
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.keys import digest_of, make_key
 from dragoman.auth.operator_token import local_server, read_token, token_path
 from dragoman.bindings.admin.endpoint import Admin
-from dragoman.bindings.admin.route import PREFIX, AdminRoute
 from dragoman.bindings.admin.routes import ROUTES
 from dragoman.bindings.http import Gone, HttpRequest
 from dragoman.bindings.limits import Limits
 from dragoman.bindings.routes import ADMIN, Route
 from dragoman.config import Config
-from dragoman.engine.admin.access import Operator
 from dragoman.engine.admin.administration import Administration
 from dragoman.engine.admin.overview import ServerFacts
 from dragoman.engine.api import Runner
@@ -365,7 +364,7 @@ async def test_wrong_requests_say_what_is_wrong(tmp_path: Path) -> None:
             assert words in json.dumps(answer), (method, path, answer)
 
 
-async def make_subject(http: aiohttp.ClientSession, ops: dict[str, str], route: AdminRoute) -> str:
+async def make_subject(http: aiohttp.ClientSession, ops: dict[str, str], route: AnyQuestion) -> str:
     """Make a thing that an operation is about, and return its id."""
     if route.path.startswith("/keys/"):
         return str((await read(http, "/keys", ops, "POST", json={"name": route.name}))[1]["key"]["id"])
@@ -407,7 +406,7 @@ async def test_a_read_that_is_repeated_is_noted_once_and_changes_nothing(tmp_pat
     """A page of the console that is left open reads the same again and again."""
     store = url_of(tmp_path)
     ops = (await make_keys(store, ops=(AccessRole.OPERATOR, None)))["ops"]
-    reads = [route for route in ROUTES if route.method == "GET" and route.act is not None]
+    reads = [route for route in ROUTES if route.method == "GET" and route.answer is not None]
     async with server(store, push_allowed_hosts=("127.0.0.1",)) as http:
         for route in reads:
             subject = await make_subject(http, ops, route)
@@ -642,34 +641,28 @@ async def test_a_task_is_sent_again_as_the_operators_own(tmp_path: Path) -> None
     ]
 
 
-class SlowReads:
-    """The reads of an administration that never finds the task, and notes that its search was called off."""
+class SlowAdministration:
+    """An administration that never finds the answer, and notes that its search was called off."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.called_off = asyncio.Event()
+        self.follow_changes = self.follow_log = self.answer
 
-    async def show_task(self, operator: Operator, task_id: str) -> Any:
+    async def answer(self, *_: object) -> Any:
         self.asked.set()
         try:
             await asyncio.get_running_loop().create_future()
         finally:
             self.called_off.set()
 
-
-class SlowAdministration:
-    """An administration that knows nothing."""
-
-    def __init__(self, reads: SlowReads) -> None:
-        self.reads = reads
-
     def serve(self, facts: object) -> None:
         """Know nothing."""
 
 
 async def test_a_read_ends_when_its_reader_leaves() -> None:
-    slow = SlowReads()
-    admin = Admin(cast(Administration, SlowAdministration(slow)), cast(Limits, None), cast(ServerFacts, None))
+    slow = SlowAdministration()
+    admin = Admin(cast(Administration, slow), cast(Limits, None), cast(ServerFacts, None))
 
     async def leave() -> dict[str, object]:
         await slow.asked.wait()

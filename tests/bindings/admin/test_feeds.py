@@ -24,7 +24,7 @@ from dragoman.admin.overview import (
     WorkerFacts,
     WorkerLine,
 )
-from dragoman.bindings.admin.route import PREFIX
+from dragoman.admin.question import PREFIX
 from dragoman.bindings.admin.routes import ROUTES
 from dragoman.bus.api import NoBus
 from dragoman.config import Config

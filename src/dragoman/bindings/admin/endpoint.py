@@ -11,9 +11,11 @@ import msgspec
 from msgspec import Struct
 
 from dragoman import __version__
+from dragoman.admin.logs import READ_LOG
+from dragoman.admin.overview import FOLLOW_CHANGES
+from dragoman.admin.question import AnyQuestion
 from dragoman.bindings.admin.openapi import make_admin_document
-from dragoman.bindings.admin.route import AdminRoute, Asked
-from dragoman.bindings.admin.routes import ROUTES
+from dragoman.bindings.admin.routes import find_route
 from dragoman.bindings.calls import decode_body
 from dragoman.bindings.http import (
     EventsResponse,
@@ -26,12 +28,14 @@ from dragoman.bindings.http import (
 )
 from dragoman.bindings.limits import Limits
 from dragoman.bindings.remote import RemoteAgents
+from dragoman.bindings.remote.questions import REMOTE_QUESTIONS
 from dragoman.bindings.request import RESUMES_AFTER, Header, Request
 from dragoman.dialects import json_bounds, json_fields, sse
 from dragoman.dialects.api import STREAM_HEADERS
 from dragoman.dialects.v1.errors import encode_http_error, http_status
 from dragoman.engine.admin.access import Operator
 from dragoman.engine.admin.administration import Administration
+from dragoman.engine.admin.answers import Asked, Functions
 from dragoman.engine.admin.overview import ServerFacts
 from dragoman.engine.key_stops import KeyStops
 from dragoman.model.errors import A2AError, InvalidParams, MethodNotAllowed, NotFound
@@ -78,8 +82,13 @@ class Admin:
         self._administration = administration
         self._stops = stops
         self._limits = limits
-        self._facts = facts
         self._remote = remote
+        self._elsewhere: Functions = {} if remote is None else remote.answers
+        self._streams: Functions = {
+            FOLLOW_CHANGES.name: administration.follow_changes,
+            READ_LOG.name: administration.follow_log,
+            **({} if remote is None else remote.streams),
+        }
         administration.serve(facts)
 
     async def answer(self, request: HttpRequest) -> HttpResponse | EventsResponse:
@@ -89,20 +98,23 @@ class Admin:
             if request.method not in ("GET", "HEAD"):
                 raise MethodNotAllowed(["GET", "HEAD"], "")
             return json_response(200, make_admin_document(__version__), NO_STORE)
-        route, ids = _find(request.method, segments)
+        route, of = find_route(request.method, segments)
         given = await self._read(request, route)
         if self._stops is not None:
             self._stops.check(request.principal.key)
         operator = Operator(request.principal.id, request.peer, request.principal.key)
-        asked = Asked(operator, ids, given, self._facts, remote=self._remote)
-        if route.follow is not None and (route.act is None or _wants_events(request)):
+        if self._remote is None and route in REMOTE_QUESTIONS:
+            raise NotFound("no such path here: this server was started without its console (console = false)")
+        if route.events and (route.answer is None or _wants_events(request)):
             if request.method == "HEAD":
                 return HttpResponse(200, list(STREAM_HEADERS), b"")
             sent = request.headers.get(RESUMES_AFTER)
-            asked = msgspec.structs.replace(asked, position=None if sent is None else sent.decode("latin-1"))
-            return EventsResponse(await route.follow(self._administration, asked), _encode_feed)
-        assert route.act is not None  # a route without it is followed
-        acting = route.act(self._administration, asked)
+            position = None if sent is None else sent.decode("latin-1")
+            stream = await self._streams[route.name](Asked(operator, given, of, position))
+            return EventsResponse(stream, _encode_feed)
+        asked = Asked(operator, given, of)
+        elsewhere = self._elsewhere.get(route.name)
+        acting = self._administration.answer(route, asked) if elsewhere is None else elsewhere(asked)
         found = await (unless_gone(acting, request) if route.method == "GET" else acting)  # a change is carried out
         return json_response(200, msgspec.json.encode(found), NO_STORE)
 
@@ -110,7 +122,7 @@ class Admin:
         """Encode an error, as A2A 1.0 does over HTTP+JSON (§11.6)."""
         return error_response(error, http_status(error), b"application/json", encode_http_error(error))
 
-    async def _read(self, request: HttpRequest, route: AdminRoute) -> Any:
+    async def _read(self, request: HttpRequest, route: AnyQuestion) -> Any:
         if route.given is None:
             return None
         if route.method == "POST":
@@ -137,20 +149,6 @@ def _encode_feed(batch: Sequence[StreamedItem]) -> Iterable[bytes]:
             item.encoded.append(b"event: %s\n%sdata: %s\n\n" % (item.name.encode(), position.encode(), data))
         frames.append(item.encoded[0])
     return (b"".join(frames),)
-
-
-def _find(method: str, segments: tuple[str, ...]) -> tuple[AdminRoute, dict[str, str]]:
-    """The route of a request, and the ids in its path. Raises NotFound or MethodNotAllowed."""
-    allowed: list[str] = []
-    for route in ROUTES:
-        ids = route.match(segments)
-        if ids is not None:
-            if route.method == method or (route.method == "GET" and method == "HEAD"):
-                return route, ids
-            allowed += [route.method] if route.method != "GET" else ["GET", "HEAD"]
-    if allowed:
-        raise MethodNotAllowed(list(dict.fromkeys(allowed)), "")
-    raise NotFound("no such path here: GET /admin/v1/openapi.json describes those that exist")
 
 
 def _convert(values: dict[str, Any], into: type[Struct], *, strict: bool) -> Struct:

@@ -5,7 +5,7 @@ Invariant: it is made from the table of routes and the structs alone, so that it
 
 import msgspec
 
-from dragoman.bindings.admin.route import PREFIX, AdminRoute
+from dragoman.admin.question import PREFIX, AnyQuestion
 from dragoman.bindings.admin.routes import ROUTES
 from dragoman.bindings.openapi.document import (
     JSON,
@@ -30,7 +30,7 @@ def make_admin_document(version: str) -> bytes:
     return msgspec.json.encode(make_document(info, map(_operation, ROUTES)))
 
 
-def _operation(route: AdminRoute) -> OperationForms:
+def _operation(route: AnyQuestion) -> OperationForms:
     answer = AnswerForms(
         description="The answer.",
         bodies={} if route.answer is None else {JSON: route.answer},

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from dragoman.bindings.remote import questions
 from dragoman.bindings.remote.check import check_message, read_send, read_stream
 from dragoman.bindings.remote.examination import PastedSubject, judge_part, judge_whole
 from dragoman.bindings.remote.failures import (
@@ -52,6 +53,7 @@ from dragoman.doctor.observer import observe
 from dragoman.doctor.subject import ExaminationFailed
 from dragoman.doctor.trial import TEXT, Wish
 from dragoman.engine.admin.access import AccessNotes, Operator
+from dragoman.engine.admin.answers import Asked, Functions, bind
 from dragoman.model.errors import InvalidParams, TooManyRequests
 from dragoman.model.message import Message
 from dragoman.model.operations import CancelTask, GetTask, Operation, StreamMessage
@@ -78,7 +80,10 @@ ONCE = Retries(attempts=1, dedupes=False)
 
 
 class RemoteAgents:
-    """The agents that operators name by URL. `stop` ends the open streams, `close` also the connections."""
+    """The agents that operators name by URL. `stop` ends the open streams, `close` also the connections.
+
+    `answers` has the functions of the questions about them, and `streams` those of the questions that open a stream.
+    """
 
     def __init__(self, ways: RemoteWays, notes: AccessNotes, keepalive_s: float) -> None:
         self.ways = ways
@@ -87,6 +92,21 @@ class RemoteAgents:
         self._open = 0
         self._feeds: set[RemoteFeed] = set()
         self._examinations: set[RemoteFeed] = set()
+        self.answers: Functions = dict(
+            (
+                bind(questions.CHECK_MESSAGE, self.check),
+                bind(questions.READ_CARD, lambda asked: self.read_card(asked.operator, asked.given)),
+                bind(questions.SEND_MESSAGE, lambda asked: self.send(asked.operator, asked.given)),
+                bind(questions.READ_TASK, lambda asked: self.get(asked.operator, asked.given)),
+                bind(questions.CANCEL_TASK, lambda asked: self.cancel(asked.operator, asked.given)),
+            )
+        )
+        self.streams: Functions = dict(
+            (
+                bind(questions.STREAM_MESSAGE, lambda asked: self.stream(asked.operator, asked.given)),
+                bind(questions.EXAMINE_AGENT, lambda asked: self.examine(asked.operator, asked.given)),
+            )
+        )
 
     async def read_card(self, operator: Operator, given: CardRequest) -> RemoteAgentFacts:
         """Fetch the card of an agent, and list its endpoints. Raises A2AError."""
@@ -150,9 +170,9 @@ class RemoteAgents:
         self._examinations.add(feed)
         return feed
 
-    def check(self, given: MessageCheck) -> MessageFaults:
+    async def check(self, asked: Asked[MessageCheck]) -> MessageFaults:
         """The faults of a message that is not sent."""
-        return check_message(given.text)
+        return check_message(asked.given.text)
 
     def stop(self) -> None:
         """End the open streams, because the server stops."""

@@ -3,17 +3,14 @@
 Invariant: they ask the server, which alone knows, and change nothing.
 """
 
-from typing import Any, TypeVar
-
 import click
 
-from dragoman.cli.admin.server import TaskPlace, run, with_server
-from dragoman.cli.tables import age, output, table
+from dragoman.admin.overview import LIST_AGENTS, LIST_REPLICAS, LIST_UPSTREAMS, LIST_WORKERS
+from dragoman.cli.admin.server import TaskPlace, with_server
+from dragoman.cli.tables import age, output, show_lines, table
 
 TASKS_SHOWN = 3
 """How many tasks of a worker are listed."""
-
-T = TypeVar("T")
 
 
 @click.command()
@@ -24,25 +21,7 @@ def agents(place: TaskPlace, form: str) -> None:
 
     It also says which cannot do all of their work.
     """
-    from dragoman.admin.overview import AgentLines
-
-    found = _get(place, "/agents", AgentLines)
-    head = ("AGENT", "KIND", "VERSION", "QUEUED", "OLDEST", "RUNNING", "WAITING", "TOTAL", "FAULT")
-    rows = [
-        (
-            each.id,
-            each.kind,
-            each.version,
-            str(each.queued),
-            "-" if each.oldest_queued_s is None else age(each.oldest_queued_s),
-            str(each.running),
-            str(each.waiting),
-            str(each.total),
-            each.degraded or "-",
-        )
-        for each in found.agents
-    ]
-    _show(found, form, head, rows)
+    show_lines(LIST_AGENTS, place.ask(LIST_AGENTS, None), form)
 
 
 @click.command()
@@ -55,23 +34,8 @@ def workers(place: TaskPlace, form: str) -> None:
     ago it was, and what it was: a poll for work, a heartbeat, or a report on a task. The servers on one store know each
     other's workers.
     """
-    from dragoman.admin.overview import WorkerLines
-
-    found = _get(place, "/workers", WorkerLines)
-    head = ("AGENT", "CONNECTED", "WORKERS", "IDLE", "RUNNING", "QUEUED", "OLDEST")
-    rows = [
-        (
-            each.agent,
-            "yes" if each.connected else "no",
-            str(each.workers),
-            str(each.idle),
-            str(each.running),
-            str(each.queued),
-            "-" if each.oldest_queued_s is None else age(each.oldest_queued_s),
-        )
-        for each in found.workers
-    ]
-    _show(found, form, head, rows)
+    found = place.ask(LIST_WORKERS, None)
+    show_lines(LIST_WORKERS, found, form)
     if form == "json" or not found.known:
         return
     known = [
@@ -97,13 +61,7 @@ def upstreams(place: TaskPlace, form: str) -> None:
 
     It also says whether they are called at present.
     """
-    from dragoman.admin.overview import UpstreamLines
-
-    found = _get(place, "/upstreams", UpstreamLines)
-    rows = [
-        (each.agent, each.breaker, str(each.succeeded), str(each.refused), str(each.failed)) for each in found.upstreams
-    ]
-    _show(found, form, ("AGENT", "BREAKER", "SUCCEEDED", "REFUSED", "FAILED"), rows)
+    show_lines(LIST_UPSTREAMS, place.ask(LIST_UPSTREAMS, None), form)
 
 
 @click.command()
@@ -111,23 +69,4 @@ def upstreams(place: TaskPlace, form: str) -> None:
 @with_server
 def replicas(place: TaskPlace, form: str) -> None:
     """Show the servers that are alive on the store."""
-    from dragoman.admin.overview import ReplicaLines
-
-    found = _get(place, "/replicas", ReplicaLines)
-    rows = [(each.id, each.address, each.started_at, ",".join(each.agents)) for each in found.replicas]
-    _show(found, form, ("REPLICA", "ADDRESS", "STARTED", "AGENTS"), rows)
-
-
-def _get(place: TaskPlace, path: str, into: type[T]) -> T:
-    return run(place.client().get(path, {}, into))
-
-
-def _show(found: object, form: str, head: tuple[str, ...], rows: "list[Any]") -> None:
-    import msgspec
-
-    if form == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
-    elif rows:
-        click.echo(table(head, rows))
-    else:
-        click.echo("There are none.", err=True)
+    show_lines(LIST_REPLICAS, place.ask(LIST_REPLICAS, None), form)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import click
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
+from dragoman.admin.question import PREFIX, Answer, Given, Question
 from dragoman.cli.store_commands import at_place, at_store, login, operator, with_store
 from dragoman.config import Config
 
@@ -48,11 +49,35 @@ class TaskSource(Protocol):
     async def log(self, task_id: str, after: int, limit: int) -> "Timeline": ...
 
 
+class Desk(Protocol):
+    """Answers the questions of the table: a server by its admin API, or a store."""
+
+    async def answer(self, question: Question[Given, Answer], given: Given, of: str = "") -> Answer:
+        """Answer a question about the id `of`. Raises A2AError, or ClickException for a server."""
+        ...
+
+
 class TaskPlace(Struct, frozen=True):
     """The server that is named, or else the local store of `config`."""
 
     config: Config
     server: str | None
+
+    def ask(self, question: Question[Given, Answer], given: Given, of: str = "") -> Answer:
+        """Return the answer to a question about the id `of`. Ends the command if there is none."""
+        return finish(lambda: self.at_desk(lambda desk: desk.answer(question, given, of), stored=question.stored))
+
+    def at_desk(self, work: Callable[[Desk], Awaitable[T]], *, stored: bool = True, make: bool = False) -> T:
+        """Run `work` with the server that is named, else with the local store, and return its result.
+
+        What a store cannot answer (`stored` False) is asked of the server that has the local store open. With `make` a
+        missing store is created. Ends the command if there is no server or store. Raises A2AError.
+        """
+        if self.server is not None or not stored:
+            import asyncio
+
+            return asyncio.run(_await(work(self.client())))
+        return at_store(self.config, lambda store: work(_store_desk(store, self.config)), make=make)
 
     def read(self, action: str, work: Callable[[TaskSource], Awaitable[T]], task_id: str = "") -> T:
         """Run `work` with the tasks, and return its result. Ends the command if that fails.
@@ -155,6 +180,17 @@ class AdminClient:
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
 
+    async def answer(self, question: Question[Given, Answer], given: Given, of: str = "") -> Answer:
+        """Ask a question about the id `of`. Raises ClickException."""
+        assert question.answer is not None  # a stream is read by `events`
+        path = question.place(of).removeprefix(PREFIX)
+        if question.method == "POST":
+            return await self._send("POST", path, given, question.answer)
+        query = {} if given is None else to_builtins(given)
+        said = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
+        fields = urlencode({name: value for name, value in said.items() if value not in (None, "")})
+        return await self._send(question.method, f"{path}?{fields}" if fields else path, None, question.answer)
+
     async def get(self, path: str, query: Mapping[str, object], into: type[T]) -> T:
         """Read something. Raises ClickException."""
         fields = urlencode({name: value for name, value in query.items() if value not in (None, "")})
@@ -179,7 +215,7 @@ class AdminClient:
         egress = Egress()
         try:
             reply = await egress.request(
-                method, f"{self.server}/admin/v1{path}", timeout_s=TIMEOUT_S, headers=headers, body=sent
+                method, f"{self.server}{PREFIX}{path}", timeout_s=TIMEOUT_S, headers=headers, body=sent
             )
         except EgressError as error:
             raise click.ClickException(describe_no_answer(error)) from error
@@ -207,7 +243,7 @@ class AdminClient:
         try:
             async with egress.stream(
                 "GET",
-                f"{self.server}/admin/v1{path}",
+                f"{self.server}{PREFIX}{path}",
                 head_timeout_s=TIMEOUT_S,
                 idle_timeout_s=idle_s,
                 headers=headers,
@@ -306,6 +342,19 @@ def finish(work: Callable[[], T]) -> T:
 
 async def _await(work: Awaitable[T]) -> T:
     return await work
+
+
+def _store_desk(store: "Store", config: Config) -> Desk:
+    import secrets
+    from functools import partial
+
+    from dragoman.auth.keys import make_key
+    from dragoman.dialects.registry import push_forms
+    from dragoman.engine.admin.stored_answers import StoreDesk
+    from dragoman.push.announcer import possible_bodies
+
+    mint, render = partial(make_key, secrets.token_bytes), partial(possible_bodies, push_forms())
+    return StoreDesk(store, operator(), mint, render, config.prices)
 
 
 async def _inspect(store: "Store", action: str, task_id: str, work: Callable[[TaskSource], Awaitable[T]]) -> T:

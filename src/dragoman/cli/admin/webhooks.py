@@ -117,8 +117,8 @@ def renderer() -> "Render":
 
 
 def _change(place: TaskPlace, verb: str, host: str) -> "HostChanged":
-    from dragoman.admin.webhooks import HostChanged, HostName
-    from dragoman.engine.admin.paused_hosts import pause_host, read_host, resume_host
+    from dragoman.admin.webhooks import HostChanged, HostName, read_host
+    from dragoman.engine.admin.paused_hosts import pause_host, resume_host
     from dragoman.model.errors import InvalidParams
     from dragoman.store.audit import AuditEntry
 

@@ -1,4 +1,7 @@
-"""The engine's other door, for operators: `administration` answers them, and `access` refuses and notes what they ask.
+"""The engine's other door, for operators: `administration` binds a function to each question of `dragoman.admin`.
+
+`answers` calls it, and `access` notes what became of it. `stored_answers` has those that a store answers alone, for a
+command as well.
 
 For reading, `inspection` has tasks and their logs, `playback` a log with all that it holds, `wire` the same as
 clients of each dialect get it, `moments` a task as it stood (both from `folded_places`), `delegation_tree` what a task

@@ -5,11 +5,11 @@ operator repeats within a minute is not noted again.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from dragoman.engine.handlers.audit import READS, Trail
+from dragoman.engine.handlers.audit import READS
 from dragoman.model.errors import A2AError, Unavailable
 from dragoman.model.ids import Clock
 from dragoman.store.api import StoreError
@@ -32,10 +32,16 @@ class Operator(Struct, frozen=True):
     key: str = ""
 
 
+class EntryTaker(Protocol):
+    """The audit trail, as far as it takes entries: see `engine.handlers.audit.Trail`."""
+
+    def note(self, entry: AuditEntry) -> None: ...
+
+
 class AccessNotes:
     """Notes what operators do in the audit trail."""
 
-    def __init__(self, trail: Trail, clock: Clock) -> None:
+    def __init__(self, trail: EntryTaker, clock: Clock) -> None:
         self._trail = trail
         self._clock = clock
         self._read_ms: dict[tuple[Operator, str, str, str], int] = {}

@@ -6,23 +6,40 @@ out as a call of the task's owner. Only bindings that have admitted an operator 
 
 from collections.abc import Callable, Mapping
 
-from dragoman.admin.overview import AgentLines, ReplicaLines, Stats, UpstreamLines, WorkerLines
-from dragoman.admin.usage import UsageQuery, UsageReport
+from dragoman.admin.logs import READ_CONTENT, READ_MOMENT, READ_TREE, READ_WIRE, LogQuery
+from dragoman.admin.overview import LIST_AGENTS, LIST_REPLICAS, LIST_UPSTREAMS, LIST_WORKERS, SHOW_STATS, UpstreamLines
+from dragoman.admin.question import Answer, Given, Question
+from dragoman.admin.tasks import (
+    ANSWER_TASK,
+    ASK_UPSTREAM,
+    CANCEL_TASK,
+    CANCEL_TASKS,
+    DELETE_TASK,
+    DELETE_TASKS,
+    LIST_CONVERSATIONS,
+    SEND_AGAIN,
+)
 from dragoman.bus.api import Bus, NoBus
 from dragoman.config.prices import NO_PRICES, Prices
-from dragoman.engine.admin.access import AccessNotes, Operator
+from dragoman.engine.admin.access import AccessNotes
+from dragoman.engine.admin.answers import Answers, Asked, Functions, bind
 from dragoman.engine.admin.change_feeds import ChangeFeed, ChangeReader
 from dragoman.engine.admin.change_hints import ChangeHints
+from dragoman.engine.admin.conversations import Conversations
+from dragoman.engine.admin.delegation_tree import DelegationTrees
 from dragoman.engine.admin.deliveries import DeliveryAdministration
+from dragoman.engine.admin.feeds import LogFeed, follow_log
 from dragoman.engine.admin.folded_places import FoldedPlaces, Linked, unlinked
 from dragoman.engine.admin.inspection import Inspector
-from dragoman.engine.admin.keys import KeyAdministration, KeyChanges, Mint
+from dragoman.engine.admin.keys import KeyChanges, Mint
+from dragoman.engine.admin.moments import Moments
 from dragoman.engine.admin.overview import Overview, ServerFacts
-from dragoman.engine.admin.records import Records
+from dragoman.engine.admin.playback import Playback
 from dragoman.engine.admin.shared_reads import SharedReads
+from dragoman.engine.admin.stored_answers import stored_answers
 from dragoman.engine.admin.task_changes import TaskChanges
-from dragoman.engine.admin.task_reads import TaskReads
-from dragoman.engine.admin.usage_report import UsageReporter
+from dragoman.engine.admin.upstream_questions import UpstreamQuestions
+from dragoman.engine.admin.wire import WireReader
 from dragoman.engine.announcements import Announcer
 from dragoman.engine.handler import Handler
 from dragoman.engine.handlers.audit import Trail
@@ -34,8 +51,7 @@ from dragoman.telemetry.pulse import Pulse
 
 
 class Administration:
-    """Answers operators. `reads` is what they see of tasks, and `tasks` changes them; `keys` changes keys, `webhooks`
-    deliveries; `records` is the audit trail.
+    """Answers operators, each question of the table by the function that is bound to it here.
 
     `mint` makes fresh keys. `linked` replaces the bytes of large files by URLs. The `bus`, which must not be open yet,
     tells of other replicas' commits. The `announcer` renders deliveries again, and has them sent. `jobs` returns those
@@ -59,28 +75,81 @@ class Administration:
         jobs: Callable[[], Mapping[str, str]] = dict,
         stops: KeyStops | None = None,
     ) -> None:
-        self._notes = notes = AccessNotes(trail, clock)
-        self._shared = shared = SharedReads()
-        places = FoldedPlaces(store, linked, operated.known_record)
-        inspector = Inspector(store, clock, places, operated.idle)
-        self._overview = Overview(store, clock, pulse, jobs, operated.figures)
-        self._usage = UsageReporter(store, clock, prices)
+        self._store = store
+        self._operated = operated
+        self._facts: ServerFacts
+        self._notes = AccessNotes(trail, clock)
         self._hints = ChangeHints(store, NoBus() if bus is None else bus)
         self._changes = ChangeReader(store, clock, self._hints, keepalive_s)
-        self.keys = KeyAdministration(KeyChanges(store, clock, mint, stops or KeyStops(store.shared, clock)), notes)
-        self.records = Records(store, notes)
-        self.webhooks = DeliveryAdministration(store, notes, clock, announcer)
-        self.reads = TaskReads(store, operated, inspector, places, notes, shared, clock, linked)
-        self.tasks = TaskChanges(handler, operated, store, inspector, notes)
+        places = FoldedPlaces(store, linked, operated.known_record)
+        inspector = Inspector(store, clock, places, operated.idle)
+        self.tasks = TaskChanges(handler, operated, store, inspector, self._notes)
+        keys = KeyChanges(store, clock, mint, stops or KeyStops(store.shared, clock))
+        webhooks = DeliveryAdministration(store, clock)
+        if announcer is not None:
+            webhooks = DeliveryAdministration(store, clock, announcer.possible_bodies, announcer.wake)
+        stored = stored_answers(store, inspector, keys, webhooks, prices)
+        overview = Overview(store, clock, pulse, jobs, operated.figures)
+        served = self._served_answers(clock, places, linked, overview)
+        self._answers = Answers({**stored, **served}, self._notes, SharedReads())
 
-    async def follow_changes(self, operator: Operator, position: str | None) -> ChangeFeed:
+    def _served_answers(self, clock: Clock, places: FoldedPlaces, linked: Linked, overview: Overview) -> Functions:
+        """The functions of the questions that only a server answers."""
+        store, tasks = self._store, self.tasks
+        conversations, playback, moments = Conversations(store), Playback(store, linked), Moments(store, places)
+        wire, trees = WireReader(store, linked, places), DelegationTrees(store)
+        upstreams = UpstreamQuestions(store, clock, places)
+        return dict(
+            (
+                bind(LIST_CONVERSATIONS, lambda asked: conversations.list(asked.given)),
+                bind(READ_CONTENT, lambda asked: playback.content(asked.id, asked.given.after, asked.given.limit)),
+                bind(READ_MOMENT, lambda asked: moments.read(asked.id, asked.given.seq)),
+                bind(
+                    READ_WIRE,
+                    lambda asked: wire.read(
+                        asked.id, asked.given.dialects.split(","), asked.given.after, asked.given.limit
+                    ),
+                ),
+                bind(
+                    READ_TREE,
+                    lambda asked: trees.read(asked.id, {each.agent: each for each in self._facts.upstreams()}),
+                ),
+                bind(ASK_UPSTREAM, lambda asked: upstreams.ask(asked.id, self._facts)),
+                bind(ANSWER_TASK, lambda asked: tasks.answer(asked.operator, asked.id, asked.given)),
+                bind(SEND_AGAIN, lambda asked: tasks.send_again(asked.operator, asked.id)),
+                bind(CANCEL_TASK, lambda asked: tasks.cancel(asked.operator, asked.id, asked.given.reason)),
+                bind(CANCEL_TASKS, lambda asked: tasks.cancel_many(asked.operator, asked.given)),
+                bind(DELETE_TASK, lambda asked: tasks.delete(asked.operator, asked.id, force=asked.given.force)),
+                bind(DELETE_TASKS, lambda asked: tasks.delete_many(asked.operator, asked.given)),
+                bind(LIST_AGENTS, lambda _: overview.agents(self._facts)),
+                bind(LIST_WORKERS, lambda _: overview.workers(self._facts)),
+                bind(LIST_UPSTREAMS, self._upstreams),
+                bind(LIST_REPLICAS, lambda _: overview.replicas()),
+                bind(SHOW_STATS, lambda _: overview.stats(self._facts.open_streams())),
+            )
+        )
+
+    async def _upstreams(self, _: Asked[None]) -> UpstreamLines:
+        return UpstreamLines(upstreams=self._facts.upstreams())
+
+    async def answer(self, question: Question[Given, Answer], asked: Asked[Given]) -> Answer:
+        """Answer a question, or carry out an act. Raises A2AError."""
+        return await self._answers.answer(question, asked)
+
+    async def follow_changes(self, asked: Asked[None]) -> ChangeFeed:
         """Return the changes from now on, or from a position in an earlier feed. Raises A2AError."""
-        feed = self._changes.open(position)
-        self._notes.note(operator, "events.follow")
+        feed = self._changes.open(asked.position)
+        self._notes.note(asked.operator, "events.follow")
         return feed
 
+    async def follow_log(self, asked: Asked[LogQuery]) -> LogFeed:
+        """Return the events of a task after the position or seq that was given, and those to come. Raises A2AError."""
+        work = follow_log(self._store, self._operated, asked.id, asked.position or str(asked.given.after))
+        return await self._notes.noted(asked.operator, "tasks.follow", work, task_id=asked.id)
+
     def serve(self, facts: ServerFacts) -> None:
-        """Set what the server knows, for the feeds that are open, at the start and after a reload."""
+        """Set what the server knows, at the start and after a reload."""
+        self._facts = facts
         self._changes.serve(facts)
 
     def stop(self) -> None:
@@ -94,31 +163,3 @@ class Administration:
     async def run(self) -> None:
         """Read for ever what changes, while somebody follows it."""
         await self._changes.run()
-
-    async def list_agents(self, operator: Operator, facts: ServerFacts) -> AgentLines:
-        """The agents, with the numbers of their tasks. Raises A2AError."""
-        work = self._shared.read("agents", lambda: self._overview.agents(facts))
-        return await self._notes.noted(operator, "agents.list", work)
-
-    async def list_workers(self, operator: Operator, facts: ServerFacts) -> WorkerLines:
-        """The agents that workers serve, and the workers. Raises A2AError."""
-        work = self._shared.read("workers", lambda: self._overview.workers(facts))
-        return await self._notes.noted(operator, "workers.list", work)
-
-    async def list_upstreams(self, operator: Operator, facts: ServerFacts) -> UpstreamLines:
-        """The agents of other servers."""
-        self._notes.note(operator, "upstreams.list")
-        return UpstreamLines(upstreams=facts.upstreams())
-
-    async def list_replicas(self, operator: Operator) -> ReplicaLines:
-        """The servers on the store. Raises A2AError."""
-        return await self._notes.noted(operator, "replicas.list", self._overview.replicas())
-
-    async def show_stats(self, operator: Operator, facts: ServerFacts) -> Stats:
-        """How much there is to do. Raises A2AError."""
-        work = self._shared.read("stats", lambda: self._overview.stats(facts.open_streams()))
-        return await self._notes.noted(operator, "stats.show", work)
-
-    async def show_usage(self, operator: Operator, query: UsageQuery) -> UsageReport:
-        """Return the usage of callers, in groups. Raises A2AError."""
-        return await self._notes.noted(operator, "usage.show", self._usage.report(query))

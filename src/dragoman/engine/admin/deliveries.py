@@ -3,7 +3,7 @@
 Invariant: nothing in an answer is a secret. A URL is shown up to the first word of its path, and no body at all.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from msgspec.structs import asdict
@@ -22,12 +22,14 @@ from dragoman.admin.webhooks import (
     PausedHostLine,
     PausedHostLines,
     TaskDeliveries,
+    chosen_numbers,
+    read_host,
 )
 from dragoman.dialects.json_bounds import EXACT_MAX
-from dragoman.engine.admin.access import AccessNotes, Operator
-from dragoman.engine.admin.paused_hosts import list_paused, pause_host, paused_line, read_host, resume_host
+from dragoman.engine.admin.answers import Asked
+from dragoman.engine.admin.paused_hosts import list_paused, pause_host, paused_line, resume_host
 from dragoman.engine.admin.redelivery import Render, rebuild, send_again
-from dragoman.engine.announcements import Announcer, Step
+from dragoman.engine.announcements import Step
 from dragoman.model.errors import InvalidParams, NotFound, TaskNotFound
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.task import TaskHead
@@ -36,9 +38,6 @@ from dragoman.net.target import shown_url, target
 from dragoman.store.api import Store
 from dragoman.store.outbox import Lane, Owed, OwedDetails, covering_names
 from dragoman.store.receipts import RECEIPTS_MAX, Receipt
-
-NUMBERS_SHOWN = 10
-"""The audit trail lists up to this many numbers of deliveries; beyond that, only their count."""
 
 NUMBER_CHARS_MAX = 16
 """The digits of EXACT_MAX, the highest number of a delivery. Above it is an id."""
@@ -57,71 +56,68 @@ LANES: dict[Lane, LaneWord] = {Lane.HEALTHY: "answers", Lane.UNKNOWN: "unknown",
 """A host in the healthy lane answers, be it with errors."""
 
 
-class DeliveryAdministration:
-    """Reads and changes what is in the outbox, and reads the receipts."""
+def renders_nothing(head: TaskHead, step: Step, dialect: str) -> Iterable[bytes]:
+    """Without an announcer no body can be made again."""
+    return ()
 
-    def __init__(self, store: Store, notes: AccessNotes, clock: Clock, announcer: Announcer | None) -> None:
+
+def nobody_waits() -> None:
+    """No courier has to be woken: the server that sends looks by itself."""
+
+
+class DeliveryAdministration:
+    """Reads and changes what is in the outbox, and reads the receipts.
+
+    `render` makes bodies again, and `wake` says that deliveries may be due. Every operation raises A2AError or
+    StoreError.
+    """
+
+    def __init__(
+        self, store: Store, clock: Clock, render: Render = renders_nothing, wake: Callable[[], None] = nobody_waits
+    ) -> None:
         self._store = store
         self._outbox = store.outbox
-        self._notes = notes
         self._clock = clock
-        self._announcer = announcer
+        self._render = render
+        self._wake = wake
 
-    async def list(self, operator: Operator, query: DeliveryQuery) -> DeliveryLines:
-        """A page of deliveries. Raises A2AError."""
-        return await self._notes.noted(operator, "webhooks.list", self._list(query))
+    async def of_task(self, asked: Asked[None]) -> TaskDeliveries:
+        """The deliveries of a task."""
+        return await list_deliveries_of_task(self._store, asked.id)
 
-    async def of_task(self, operator: Operator, task_id: str) -> TaskDeliveries:
-        """The deliveries of a task. Raises A2AError."""
-        work = list_deliveries_of_task(self._store, task_id)
-        return await self._notes.noted(operator, "tasks.deliveries", work, task_id=task_id)
-
-    async def redeliver(self, operator: Operator, chosen: DeadLetters) -> DeadLettersChanged:
-        """Make deliveries due at once. Raises A2AError."""
-        subject = _subject(_chosen(chosen))
-        work = redeliver(self._store, self._render, chosen, self._clock.now_ms())
-        changed = await self._notes.noted(operator, "webhooks.redeliver", work, subject=subject)
+    async def redeliver(self, asked: Asked[DeadLetters]) -> DeadLettersChanged:
+        """Make deliveries due at once."""
+        changed = await redeliver(self._store, self._render, asked.given, self._clock.now_ms())
         self._wake()
         return changed
 
-    async def drop(self, operator: Operator, chosen: DeadLetters) -> DeadLettersChanged:
-        """Delete deliveries. Raises A2AError."""
-        subject = _subject(_chosen(chosen))
-        work = drop(self._store, chosen, self._clock.now_ms())
-        return await self._notes.noted(operator, "webhooks.delete", work, subject=subject)
+    async def drop(self, asked: Asked[DeadLetters]) -> DeadLettersChanged:
+        """Delete deliveries."""
+        return await drop(self._store, asked.given, self._clock.now_ms())
 
-    async def show(self, operator: Operator, wanted: str) -> DeliveryReport:
-        """One delivery, by its number or its id. Raises A2AError."""
-        work = report_delivery(self._store, self._render, wanted, self._clock.now_ms())
-        return await self._notes.noted(operator, "webhooks.show", work, subject=wanted[:100])
+    async def show(self, asked: Asked[None]) -> DeliveryReport:
+        """One delivery, by its number or its id."""
+        return await report_delivery(self._store, self._render, asked.id, self._clock.now_ms())
 
-    async def paused(self, operator: Operator) -> PausedHostLines:
-        """The paused hosts. Raises A2AError."""
-        return await self._notes.noted(operator, "webhooks.paused.list", list_paused(self._outbox))
+    async def paused(self, _: Asked[None]) -> PausedHostLines:
+        """The paused hosts."""
+        return await list_paused(self._outbox)
 
-    async def pause(self, operator: Operator, wanted: HostName) -> HostChanged:
-        """Send nothing to a host from now on. Raises A2AError."""
-        host = read_host(wanted.host)
-        work = pause_host(self._outbox, host, operator.principal, self._clock.now_ms())
-        return await self._notes.noted(operator, "webhooks.pause", work, subject=host)
+    async def pause(self, asked: Asked[HostName]) -> HostChanged:
+        """Send nothing to a host from now on."""
+        host = read_host(asked.given.host)
+        return await pause_host(self._outbox, host, asked.operator.principal, self._clock.now_ms())
 
-    async def resume(self, operator: Operator, wanted: HostName) -> HostChanged:
-        """Send to a host again. Raises A2AError."""
-        host = read_host(wanted.host)
-        work = resume_host(self._outbox, host, self._clock.now_ms())
-        changed = await self._notes.noted(operator, "webhooks.resume", work, subject=host)
+    async def resume(self, asked: Asked[HostName]) -> HostChanged:
+        """Send to a host again."""
+        changed = await resume_host(self._outbox, read_host(asked.given.host), self._clock.now_ms())
         self._wake()
         return changed
 
-    def _render(self, head: TaskHead, step: Step, dialect: str) -> Iterable[bytes]:
-        return () if self._announcer is None else self._announcer.possible_bodies(head, step, dialect)
-
-    def _wake(self) -> None:
-        if self._announcer is not None:
-            self._announcer.wake()
-
-    async def _list(self, query: DeliveryQuery) -> DeliveryLines:
-        outbox, dead = self._outbox, _dead(query)
+    async def list(self, asked: Asked[DeliveryQuery]) -> DeliveryLines:
+        """A page of deliveries."""
+        query, outbox = asked.given, self._outbox
+        dead = _dead(query)
         lines: tuple[DeliveryLine, ...]
         if query.state == "delivered":
             receipts = await self._store.receipts.page(limit=query.limit, before=query.before, task_id=query.task)
@@ -165,7 +161,7 @@ async def list_deliveries_of_task(store: Store, task_id: str) -> TaskDeliveries:
 
 async def redeliver(store: Store, render: Render, chosen: DeadLetters, now_ms: int) -> DeadLettersChanged:
     """Make deliveries due at once. Raises InvalidParams or StoreError."""
-    numbers, outbox = _chosen(chosen), store.outbox
+    numbers, outbox = chosen_numbers(chosen), store.outbox
     if chosen.delivered and numbers is not None and len(numbers) > SENT_AGAIN_MAX:
         raise InvalidParams("numbers", f"must be at most {SENT_AGAIN_MAX} with delivered")
     arrived, missing = await _look_up(store, numbers)  # a dead letter that is revived may arrive at once
@@ -182,7 +178,7 @@ async def drop(store: Store, chosen: DeadLetters, now_ms: int) -> DeadLettersCha
     outbox = store.outbox
     if chosen.delivered:
         raise InvalidParams("delivered", "goes with redelivery: what arrived is deleted after delivered_retention")
-    numbers = _chosen(chosen)
+    numbers = chosen_numbers(chosen)
     _, missing = await _look_up(store, numbers)
     pending = await outbox.drop_pending(numbers, now_ms) if chosen.pending and numbers is not None else 0
     return DeadLettersChanged(count=await outbox.drop(numbers), pending=pending, missing=missing)
@@ -316,17 +312,3 @@ async def _report_receipt(store: Store, render: Render, receipt: Receipt) -> Del
         behind=0,
         obstacle=made if isinstance(made, str) else None,
     )
-
-
-def _chosen(chosen: DeadLetters) -> Collection[int] | None:
-    if chosen.all == bool(chosen.numbers):
-        raise InvalidParams("numbers", "names the dead deliveries, or else set all: one of the two")
-    if chosen.all and (chosen.pending or chosen.delivered):
-        raise InvalidParams("pending" if chosen.pending else "delivered", "goes with numbers, not with all")
-    return None if chosen.all else sorted(set(chosen.numbers))
-
-
-def _subject(numbers: Collection[int] | None) -> str:
-    if numbers is None:
-        return "all"
-    return ",".join(map(str, numbers)) if len(numbers) <= NUMBERS_SHOWN else f"{len(numbers)} chosen"

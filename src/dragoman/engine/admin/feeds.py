@@ -21,9 +21,11 @@ from dragoman.admin.overview import (
 from dragoman.admin.tasks import StateWord
 from dragoman.engine.admin.inspection import timeline_entry
 from dragoman.engine.handler import OpenStream, Snapshot
+from dragoman.engine.operated_tasks import OperatedTasks
 from dragoman.model.events import Logged
 from dragoman.model.lifecycle import SPELLED
-from dragoman.model.task import TaskState
+from dragoman.model.task import TERMINAL, TaskState
+from dragoman.store.api import Store
 
 FeedData = (
     FeedReset
@@ -55,9 +57,10 @@ class FeedItem(Struct, frozen=True, eq=False):
 class LogFeed:
     """The events of one task, as `TimelineEntry`: those it has, then those to come, until it ends."""
 
-    def __init__(self, stream: OpenStream) -> None:
+    def __init__(self, stream: OpenStream, ended: TaskState | None) -> None:
+        """`ended` is the state of a task that had ended before."""
         self._stream = stream
-        self._state: StateWord | None = None
+        self._state = None if ended is None else state_word(ended)
         self._over = False
 
     @property
@@ -89,10 +92,6 @@ class LogFeed:
         """As `bindings.streams.Batches` says."""
         self._stream.close()
 
-    def ended(self, state: TaskState) -> None:
-        """Note that the task had ended before the feed began."""
-        self._state = state_word(state)
-
     def _note(self, terminal: bool, state: StateWord | None) -> None:
         if terminal:
             self._state = state
@@ -101,3 +100,11 @@ class LogFeed:
 def state_word(state: TaskState) -> StateWord:
     """The word of operators for a state."""
     return SPELLED[state]  # type: ignore[return-value]  # the words of StateWord
+
+
+async def follow_log(store: Store, operated: OperatedTasks, task_id: str, after: str) -> LogFeed:
+    """The events of a task after the id `after`, and those to come. Raises A2AError or StoreError."""
+    known = await store.head(task_id)
+    return LogFeed(
+        await operated.follow(task_id, after), known[2] if known is not None and known[2] in TERMINAL else None
+    )

@@ -24,7 +24,8 @@ from dragoman.admin.keys import (
     RotateRequest,
 )
 from dragoman.config import agent_id_fault
-from dragoman.engine.admin.access import AccessNotes, Operator
+from dragoman.engine.admin.access import Operator
+from dragoman.engine.admin.answers import Asked
 from dragoman.engine.admin.key_beginnings import BeginningsReader
 from dragoman.engine.key_stops import KeyStops
 from dragoman.model.errors import InvalidParams, NotFound
@@ -40,8 +41,7 @@ Mint = Callable[[], NewKey]
 class KeyChanges:
     """Reads and changes the keys of a store. `mint` makes fresh ones.
 
-    Every operation names the operator who asked. It raises InvalidParams, NotFound if there is no such key, or
-    StoreError.
+    Every operation raises InvalidParams, NotFound if there is no such key, or StoreError.
     """
 
     def __init__(self, store: Store, clock: Clock, mint: Mint, stops: KeyStops) -> None:
@@ -51,8 +51,9 @@ class KeyChanges:
         self._stops = stops
         self._beginnings = BeginningsReader(store, stops)
 
-    async def list(self, operator: Operator, query: KeyQuery) -> KeyLines:
+    async def list(self, asked: Asked[KeyQuery]) -> KeyLines:
         """A page of keys, oldest first."""
+        operator, query = asked.operator, asked.given
         now_ms = self._clock.now_ms()
         fitting = [key for key in await self._keys.all() if _fits(key, query, now_ms)]
         begin = 0
@@ -67,16 +68,17 @@ class KeyChanges:
             next_cursor=page[-1].id if begin + len(page) < len(fitting) else "",
         )
 
-    async def show(self, operator: Operator, key_id: str) -> KeyLine:
+    async def show(self, asked: Asked[None]) -> KeyLine:
         """One key."""
-        return _line(await self._find(key_id), operator, self._clock.now_ms())
+        return _line(await self._find(asked.id), asked.operator, self._clock.now_ms())
 
-    async def began(self, key_id: str) -> KeyBeginnings:
+    async def began(self, asked: Asked[None]) -> KeyBeginnings:
         """Read the beginnings of a key that go on."""
-        return await self._beginnings.read(await self._find(key_id))
+        return await self._beginnings.read(await self._find(asked.id))
 
-    async def create(self, operator: Operator, wanted: KeyRequest) -> IssuedKey:
+    async def create(self, asked: Asked[KeyRequest]) -> IssuedKey:
         """Make a key."""
+        operator, wanted = asked.operator, asked.given
         limits = wanted.limits.apply(None)
         _check_new(wanted, limits)
         before = await self._keys.all()
@@ -106,8 +108,9 @@ class KeyChanges:
             others=tuple(each.id for each in before if each.name == key.name and key_state(each, now_ms) == "active"),
         )
 
-    async def limit(self, operator: Operator, key_id: str, changes: LimitChanges) -> KeyLine:
+    async def limit(self, asked: Asked[LimitChanges]) -> KeyLine:
         """Change limits of a key."""
+        operator, key_id, changes = asked.operator, asked.id, asked.given
         key = await self._find(key_id)
         if all(value is UNSET for value in asdict(changes).values()):
             raise InvalidParams("", f"name what to change: {', '.join(LimitChanges.__struct_fields__)}")
@@ -119,8 +122,9 @@ class KeyChanges:
             raise InvalidParams("id", f"{key_id} is revoked: make another key")
         return _line(replace(key, limits=limits), operator, self._clock.now_ms())
 
-    async def rotate(self, operator: Operator, key_id: str, wanted: RotateRequest) -> IssuedKey:
+    async def rotate(self, asked: Asked[RotateRequest]) -> IssuedKey:
         """Make a key in the place of another, for the same caller and with the same rights."""
+        operator, key_id, wanted = asked.operator, asked.id, asked.given
         key = await self._find(key_id)
         now_ms, new = self._clock.now_ms(), self._mint()
         valid_ms = None if key.expires_ms is None else key.expires_ms - key.made_ms
@@ -142,8 +146,9 @@ class KeyChanges:
             replaced=_line(await self._find(key_id), operator, now_ms),
         )
 
-    async def revoke(self, operator: Operator, key_id: str, wanted: RevokeRequest) -> RevokedKey:
+    async def revoke(self, asked: Asked[RevokeRequest]) -> RevokedKey:
         """End a key for good, and with `stop` what it began."""
+        operator, key_id, wanted = asked.operator, asked.id, asked.given
         for name in ("tasks", "dry_run"):
             if getattr(wanted, name) and not wanted.stop:
                 raise InvalidParams(name, "goes with stop: set that as well")
@@ -165,57 +170,6 @@ class KeyChanges:
         if key is None:
             raise NotFound(f"there is no key {key_id[:100]!r}: the list of keys shows their ids")
         return key
-
-
-class KeyAdministration:
-    """The same as `KeyChanges`, with an entry in the audit trail for each operation. Raises A2AError."""
-
-    def __init__(self, changes: KeyChanges, notes: AccessNotes) -> None:
-        self._changes = changes
-        self._notes = notes
-
-    async def list(self, operator: Operator, query: KeyQuery) -> KeyLines:
-        """A page of keys, oldest first."""
-        return await self._notes.noted(operator, "keys.list", self._changes.list(operator, query))
-
-    async def show(self, operator: Operator, key_id: str) -> KeyLine:
-        """One key."""
-        work = self._changes.show(operator, key_id)
-        return await self._notes.noted(operator, "keys.show", work, subject=_subject(key_id))
-
-    async def began(self, operator: Operator, key_id: str) -> KeyBeginnings:
-        """Read the beginnings of a key that go on."""
-        return await self._notes.noted(operator, "keys.show", self._changes.began(key_id), subject=_subject(key_id))
-
-    async def create(self, operator: Operator, wanted: KeyRequest) -> IssuedKey:
-        """Make a key."""
-        work = self._changes.create(operator, wanted)
-        return await self._notes.noted(operator, "keys.create", work, made=lambda issued: issued.key.id)
-
-    async def limit(self, operator: Operator, key_id: str, changes: LimitChanges) -> KeyLine:
-        """Change limits of a key."""
-        work = self._changes.limit(operator, key_id, changes)
-        return await self._notes.noted(operator, "keys.update", work, subject=_subject(key_id))
-
-    async def rotate(self, operator: Operator, key_id: str, wanted: RotateRequest) -> IssuedKey:
-        """Make a key in the place of another. The entry names the old one and the new one."""
-        work = self._changes.rotate(operator, key_id, wanted)
-        old = _subject(key_id)
-        return await self._notes.noted(
-            operator, "keys.rotate", work, subject=old, made=lambda issued: f"{old},{issued.key.id}"
-        )
-
-    async def revoke(self, operator: Operator, key_id: str, wanted: RevokeRequest) -> RevokedKey:
-        """End a key for good."""
-        work = self._changes.revoke(operator, key_id, wanted)
-        return await self._notes.noted(operator, revoke_action(wanted), work, subject=_subject(key_id))
-
-
-def revoke_action(wanted: RevokeRequest) -> str:
-    """The action in the audit trail: a dry run only reads."""
-    if wanted.dry_run:
-        return "keys.show"
-    return "keys.stop" if wanted.stop else "keys.revoke"
 
 
 def _check_new(wanted: KeyRequest, limits: KeyLimits | None) -> None:
@@ -261,8 +215,3 @@ def _line(key: StoredKey, operator: Operator, now_ms: int) -> KeyLine:
         state=key_state(key, now_ms),
         in_use=bool(operator.key) and key.id == operator.key,
     )
-
-
-def _subject(key_id: str) -> str:
-    """The id for the audit trail, which somebody may have made up."""
-    return key_id[:100]

@@ -4,28 +4,8 @@ Invariant: a name is stored in one spelling, so that a host is paused once.
 """
 
 from dragoman.admin.webhooks import HostChanged, PausedHostLine, PausedHostLines
-from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import timestamp
-from dragoman.net.errors import BadUrl
-from dragoman.net.target import target
 from dragoman.store.outbox import Outbox, PausedHost
-
-
-def read_host(text: str) -> str:
-    """The name of a host as it is stored: `host`, `host:port` or `scheme://host:port`. Raises InvalidParams."""
-    scheme, separator, place = text.strip().rpartition("://")
-    try:
-        to = target(f"{scheme or 'http'}://{place}")
-    except BadUrl as error:
-        raise InvalidParams(
-            "host", f"must be like hooks.example.org or https://hooks.example.org:8443: {error}"
-        ) from None
-    if to.url.partition("://")[2].partition("/")[2]:
-        raise InvalidParams("host", "must be without a path, like hooks.example.org or https://hooks.example.org:8443")
-    if separator:
-        return to.origin
-    whole = to.origin.partition("://")[2]
-    return whole if place.removesuffix("/").endswith(f":{to.port}") else whole.rpartition(":")[0]
 
 
 async def list_paused(outbox: Outbox) -> PausedHostLines:

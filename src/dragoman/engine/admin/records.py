@@ -1,31 +1,25 @@
 """Records: the audit trail, as operators read it.
 
-Invariant: reading the trail is an entry of its own.
+Invariant: it only reads.
 """
 
 from dragoman.admin.audit import AuditLine, AuditLines, AuditQuery
-from dragoman.engine.admin.access import AccessNotes, Operator
+from dragoman.engine.admin.answers import Asked
 from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import timestamp
 from dragoman.store.api import Store
-from dragoman.store.audit import AuditEntry, AuditFilter, AuditPage
+from dragoman.store.audit import AuditEntry, AuditFilter
 
 
 class Records:
     """Reads the audit trail."""
 
-    def __init__(self, store: Store, notes: AccessNotes) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._notes = notes
 
-    async def audit(self, operator: Operator, query: AuditQuery) -> AuditLines:
-        """Entries of the audit trail. Raises A2AError."""
-        work = self._page(query)
-        page = await self._notes.noted(operator, "audit.list", work)
-        cursor = "" if page.next_cursor is None else str(page.next_cursor)
-        return AuditLines(entries=tuple(map(_audit_line, page.entries)), next_cursor=cursor)
-
-    async def _page(self, query: AuditQuery) -> AuditPage:
+    async def audit(self, asked: Asked[AuditQuery]) -> AuditLines:
+        """Entries of the audit trail. Raises InvalidParams for a foreign cursor, or StoreError."""
+        query = asked.given
         number = query.cursor if query.cursor.isascii() and query.cursor.isdigit() and len(query.cursor) < 19 else ""
         if query.cursor and not number:
             raise InvalidParams("cursor", "comes from another list: leave it out for the first page")
@@ -39,7 +33,12 @@ class Records:
             since_ms=query.since_ms,
             until_ms=query.until_ms,
         )
-        return await self._store.audit.page(wanted, query.limit, int(number) if number else None, forward=query.forward)
+        cursor = int(number) if number else None
+        page = await self._store.audit.page(wanted, query.limit, cursor, forward=query.forward)
+        return AuditLines(
+            entries=tuple(map(_audit_line, page.entries)),
+            next_cursor="" if page.next_cursor is None else str(page.next_cursor),
+        )
 
 
 def _audit_line(entry: AuditEntry) -> AuditLine:

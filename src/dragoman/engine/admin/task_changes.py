@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from dragoman.admin.tasks import (
     ENDS,
     OPEN,
-    STATES_BY_WORD,
     AnswerPart,
     CancelReport,
     CancelRequest,
@@ -58,7 +57,10 @@ APPROVES, REFUSES = "yes", "no"
 
 
 class TaskChanges:
-    """Changes tasks, by calls to the `handler`, which has no admission, since operators have no quota."""
+    """Changes tasks, by calls to the `handler`, which has no admission, since operators have no quota.
+
+    A change of one task that a change of others consists of has an entry of its own in the audit trail.
+    """
 
     def __init__(
         self, handler: Handler, operated: OperatedTasks, store: Store, inspector: Inspector, notes: AccessNotes
@@ -71,74 +73,12 @@ class TaskChanges:
 
     async def answer(self, operator: Operator, task_id: str, answer: TaskAnswer) -> ChangedTask:
         """Answer a task that is input-required or auth-required. Returns it as it goes on. Raises A2AError."""
-        work = self._answer(operator, task_id, answer)
-        return await self._notes.noted(operator, "tasks.answer", work, task_id=task_id)
-
-    async def send_again(self, operator: Operator, task_id: str) -> SentAgain:
-        """Send the first message of a task to its agent again, as a new task of the operator. Raises A2AError.
-
-        The audit trail names the new task as the subject of the old one.
-        """
-        work = self._send_again(operator, task_id)
-        return await self._notes.noted(operator, "tasks.send-again", work, task_id=task_id, made=lambda sent: sent.id)
-
-    async def cancel(self, operator: Operator, task_id: str, reason: str = "") -> ChangedTask:
-        """Cancel a task, and wait until it has ended. Raises A2AError."""
-        work = self._call(operator, task_id, CancelTask(id=task_id), reason)
-        return await self._notes.noted(operator, "tasks.cancel", work, task_id=task_id)
-
-    async def cancel_many(self, operator: Operator, wanted: CancelRequest) -> CancelReport:
-        """Cancel the tasks that fit, or only list them. Raises A2AError."""
-        if wanted.empty:
-            raise InvalidParams("filter", "is empty: name the tasks; older_than_s = 0 selects every open task")
-        if wanted.state is not None and STATES_BY_WORD[wanted.state] in TERMINAL:
-            raise InvalidParams("state", f"{wanted.state} is an end: choose one of {', '.join(OPEN)}")
-        return await self._notes.noted(operator, "tasks.cancel-many", self._cancel_many(operator, wanted))
-
-    async def delete(self, operator: Operator, task_id: str, *, force: bool = False) -> DeletedTask:
-        """Delete a task that has ended. With `force` an open one is canceled first. Raises A2AError."""
-        work = self._delete(operator, task_id, force=force)
-        return await self._notes.noted(operator, "tasks.delete", work, task_id=task_id)
-
-    async def delete_many(self, operator: Operator, wanted: DeleteRequest) -> DeleteReport:
-        """Delete the tasks that fit, or only list them. Raises A2AError."""
-        if wanted.empty:
-            raise InvalidParams(
-                "filter", "is empty: name the tasks; older_than_s = 0 selects every task that has ended"
-            )
-        if not wanted.force and wanted.state in OPEN:
-            raise InvalidParams("state", f"{wanted.state} is no end: set force to cancel such tasks first")
-        return await self._notes.noted(operator, "tasks.delete-many", self._delete_many(operator, wanted))
-
-    async def _delete(self, operator: Operator, task_id: str, *, force: bool) -> DeletedTask:
-        known = await self._store.head(task_id)
-        if known is None:
-            raise TaskNotFound(task_id)
-        if known[2] not in TERMINAL:
-            if not force:
-                raise still_open(task_id, known[2])
-            with suppress(TaskNotCancelable):  # it has just ended by itself
-                await self.cancel(operator, task_id, "to be deleted")
-        if not await self._operated.delete((task_id,)):
-            raise TaskNotFound(task_id)  # somebody else has deleted it meanwhile
-        return DeletedTask(id=task_id)
-
-    async def _delete_many(self, operator: Operator, wanted: DeleteRequest) -> DeleteReport:
-        states = (*OPEN, *ENDS) if wanted.force else ENDS
-        matched, more = await self._matching(wanted, states, wanted.limit)
-        if wanted.dry_run:
-            return DeleteReport(dry_run=True, matched=matched, more=more)
-        failed = await self._each(matched, lambda task_id: self.delete(operator, task_id, force=wanted.force))
-        kept = {failure.id for failure in failed}
-        deleted = tuple(task.id for task in matched if task.id not in kept)
-        return DeleteReport(dry_run=False, matched=matched, deleted=deleted, failed=failed, more=more)
-
-    async def _answer(self, operator: Operator, task_id: str, answer: TaskAnswer) -> ChangedTask:
         message = Message(message_id=new_id(), role=Role.USER, task_id=task_id, parts=_parts(answer))
         send = SendMessage(message=message, return_immediately=True, history_length=0)
         return await self._call(operator, task_id, send, answer.reason)
 
-    async def _send_again(self, operator: Operator, task_id: str) -> SentAgain:
+    async def send_again(self, operator: Operator, task_id: str) -> SentAgain:
+        """Send the first message of a task to its agent again, as a new task of the operator. Raises A2AError."""
         head, message = await self._operated.request(task_id)
         send = SendMessage(
             message=replace(message, message_id=new_id(), task_id=None, context_id=None),
@@ -163,6 +103,53 @@ class TaskChanges:
         assert isinstance(record, Record)
         return SentAgain(id=record.head.id, state=SPELLED[record.state])  # type: ignore[arg-type]  # the words of StateWord
 
+    async def cancel(self, operator: Operator, task_id: str, reason: str = "") -> ChangedTask:
+        """Cancel a task, and wait until it has ended. Raises A2AError."""
+        return await self._call(operator, task_id, CancelTask(id=task_id), reason)
+
+    async def cancel_many(self, operator: Operator, wanted: CancelRequest) -> CancelReport:
+        """Cancel the tasks that fit, or only list them. Raises A2AError."""
+        matched, more = await self._matching(wanted, OPEN, wanted.limit)
+        if wanted.dry_run:
+            return CancelReport(dry_run=True, matched=matched, more=more)
+        failed = await self._each(matched, lambda task_id: self._noted_cancel(operator, task_id, wanted.reason))
+        unended = {failure.id for failure in failed}
+        canceled = tuple(task.id for task in matched if task.id not in unended)
+        return CancelReport(dry_run=False, matched=matched, canceled=canceled, failed=failed, more=more)
+
+    async def delete(self, operator: Operator, task_id: str, *, force: bool = False) -> DeletedTask:
+        """Delete a task that has ended. With `force` an open one is canceled first. Raises A2AError."""
+        known = await self._store.head(task_id)
+        if known is None:
+            raise TaskNotFound(task_id)
+        if known[2] not in TERMINAL:
+            if not force:
+                raise still_open(task_id, known[2])
+            with suppress(TaskNotCancelable):  # it has just ended by itself
+                await self._noted_cancel(operator, task_id, "to be deleted")
+        if not await self._operated.delete((task_id,)):
+            raise TaskNotFound(task_id)  # somebody else has deleted it meanwhile
+        return DeletedTask(id=task_id)
+
+    async def delete_many(self, operator: Operator, wanted: DeleteRequest) -> DeleteReport:
+        """Delete the tasks that fit, or only list them. Raises A2AError."""
+        states = (*OPEN, *ENDS) if wanted.force else ENDS
+        matched, more = await self._matching(wanted, states, wanted.limit)
+        if wanted.dry_run:
+            return DeleteReport(dry_run=True, matched=matched, more=more)
+        failed = await self._each(matched, lambda task_id: self._noted_delete(operator, task_id, force=wanted.force))
+        kept = {failure.id for failure in failed}
+        deleted = tuple(task.id for task in matched if task.id not in kept)
+        return DeleteReport(dry_run=False, matched=matched, deleted=deleted, failed=failed, more=more)
+
+    async def _noted_cancel(self, operator: Operator, task_id: str, reason: str) -> ChangedTask:
+        work = self.cancel(operator, task_id, reason)
+        return await self._notes.noted(operator, "tasks.cancel", work, task_id=task_id)
+
+    async def _noted_delete(self, operator: Operator, task_id: str, *, force: bool) -> DeletedTask:
+        work = self.delete(operator, task_id, force=force)
+        return await self._notes.noted(operator, "tasks.delete", work, task_id=task_id)
+
     async def _call(
         self, operator: Operator, task_id: str, operation: SendMessage | CancelTask, reason: str
     ) -> ChangedTask:
@@ -182,15 +169,6 @@ class TaskChanges:
         record = await self._handler.call(call)
         assert isinstance(record, Record)
         return ChangedTask(id=task_id, state=SPELLED[record.state])  # type: ignore[arg-type]  # the words of StateWord
-
-    async def _cancel_many(self, operator: Operator, wanted: CancelRequest) -> CancelReport:
-        matched, more = await self._matching(wanted, OPEN, wanted.limit)
-        if wanted.dry_run:
-            return CancelReport(dry_run=True, matched=matched, more=more)
-        failed = await self._each(matched, lambda task_id: self.cancel(operator, task_id, wanted.reason))
-        unended = {failure.id for failure in failed}
-        canceled = tuple(task.id for task in matched if task.id not in unended)
-        return CancelReport(dry_run=False, matched=matched, canceled=canceled, failed=failed, more=more)
 
     async def _each(
         self, tasks: Sequence[TaskLine], change: Callable[[str], Awaitable[object]]

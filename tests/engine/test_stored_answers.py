@@ -1,0 +1,53 @@
+"""Operators' questions that a command answers from a store, without a server."""
+
+from collections.abc import AsyncIterator
+from functools import partial
+from secrets import token_bytes
+
+import pytest
+
+from dragoman.admin.keys import CREATE_KEY, LIST_KEYS, SHOW_KEY, KeyQuery, KeyRequest
+from dragoman.admin.table import QUESTIONS
+from dragoman.auth.keys import make_key
+from dragoman.config import Prices
+from dragoman.engine.admin.deliveries import DeliveryAdministration, renders_nothing
+from dragoman.engine.admin.inspection import Inspector
+from dragoman.engine.admin.keys import KeyChanges
+from dragoman.engine.admin.stored_answers import StoreDesk, stored_answers
+from dragoman.engine.key_stops import KeyStops
+from dragoman.model.errors import NotFound
+from dragoman.model.ids import SystemClock
+from dragoman.store.api import Store
+from dragoman.store.audit import AuditFilter
+from dragoman.store.open import open_store
+
+mint = partial(make_key, token_bytes)
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    opened = open_store("memory:", SystemClock())
+    await opened.open("me")
+    yield opened
+    await opened.close()
+
+
+async def test_a_store_answers_exactly_the_rows_that_say_so(store: Store) -> None:
+    keys = KeyChanges(store, store.clock, mint, KeyStops(store.shared, store.clock))
+    inspector, webhooks = Inspector(store, store.clock), DeliveryAdministration(store, store.clock)
+    functions = stored_answers(store, inspector, keys, webhooks, Prices())
+    assert set(functions) == {question.name for question in QUESTIONS if question.stored}
+
+
+async def test_what_a_user_read_or_changed_is_in_the_trail_but_for_quiet_questions(store: Store) -> None:
+    desk = StoreDesk(store, "operator:root", mint, renders_nothing, Prices())
+    issued = await desk.answer(CREATE_KEY, KeyRequest(name="ann", force=True))
+    await desk.answer(LIST_KEYS, KeyQuery())
+    await desk.answer(SHOW_KEY, None, issued.key.id)
+    with pytest.raises(NotFound):
+        await desk.answer(SHOW_KEY, None, "nobody")
+    entries = (await store.audit.page(AuditFilter(), 10)).entries
+    assert [(each.principal, each.action, each.subject, each.allowed) for each in entries] == [
+        ("operator:root", "keys.create", issued.key.id, True),
+        ("operator:root", "keys.show", issued.key.id, True),
+    ]
