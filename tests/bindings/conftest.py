@@ -17,7 +17,7 @@ from dragoman.auth.authenticator import Authenticator
 from dragoman.bindings.app import App
 from dragoman.bindings.callers import Callers
 from dragoman.bindings.calls import Reception
-from dragoman.bindings.cards import Cards
+from dragoman.bindings.cards import Cards, CardSettings
 from dragoman.bindings.cors import Cors, Origins
 from dragoman.bindings.endpoints import OptionalBindings
 from dragoman.bindings.home import Home
@@ -211,7 +211,7 @@ def make_app(
             AGENTS, Callers(nobody, origins=Origins(origins, public_url)), bounds or make_limits(100_000, 64, 10)
         ),
         "echo",
-        cards=Cards(AGENTS, public_url, 60, authenticator=nobody),
+        cards=Cards(AGENTS, CardSettings(public_url=public_url, max_age_s=60), nobody),
         health=Health(store, SystemClock(), lambda: unready[0] if unready else None),
         home=Home(AGENTS, "echo", MOUNTS, public_url, console=False),
         cors=Cors(origins) if origins else None,

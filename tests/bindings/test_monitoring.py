@@ -7,7 +7,8 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.bindings.http import HttpRequest
-from dragoman.bindings.monitoring import FRESH_MS, Health, Metrics
+from dragoman.bindings.http1.bounds import ConnectionCounter
+from dragoman.bindings.monitoring import FRESH_MS, Health, Metrics, Scraped
 from dragoman.bindings.streams import Streams
 from dragoman.store.api import StoreError
 from dragoman.store.figures import OpenTasks, StoreFigures
@@ -195,6 +196,16 @@ class ScrapedStore:
         return self.found
 
 
+def scraped_parts(store: ScrapedStore) -> Scraped:
+    return Scraped(
+        store=store,
+        streams=Streams(),
+        connections=ConnectionCounter(),
+        figures=store.figures,
+        agents=lambda: {"echo"},
+    )
+
+
 async def scraped(metrics: Metrics) -> list[str]:
     request = HttpRequest(method="GET", headers={}, header_list=[], path="/metrics", receive=nothing)
     return (await metrics.answer(request)).body.decode().splitlines()
@@ -207,9 +218,7 @@ async def nothing() -> dict[str, object]:
 async def test_open_tasks_of_agents_that_are_not_served_are_shown_together() -> None:
     clock = Clock()
     store = ScrapedStore(clock.now_ms())
-    metrics = Metrics(
-        Counts(), "dragoman", "1", store, clock, Streams(), figures=store.figures, agents=lambda: {"echo"}
-    )
+    metrics = Metrics(Counts(), "dragoman", "1", clock, scraped_parts(store))
     lines = await scraped(metrics)
     for line in (
         'dragoman_open_tasks{agent="echo",state="running"} 1.0',
@@ -228,9 +237,7 @@ async def test_open_tasks_of_agents_that_are_not_served_are_shown_together() -> 
 async def test_scrapes_read_the_store_once_in_a_while_and_do_without_it() -> None:
     clock = Clock()
     store = ScrapedStore(clock.now_ms())
-    metrics = Metrics(
-        Counts(), "dragoman", "1", store, clock, Streams(), figures=store.figures, agents=lambda: {"echo"}
-    )
+    metrics = Metrics(Counts(), "dragoman", "1", clock, scraped_parts(store))
     for _ in range(3):
         assert "dragoman_store_size_bytes 4096.0" in await scraped(metrics)
     assert store.reads == 1

@@ -10,7 +10,7 @@ from dragoman.auth.signatures import SigningRoom
 from dragoman.bus.api import Bus, NoBus
 from dragoman.config import Config
 from dragoman.model.ids import SystemClock, new_id
-from dragoman.server.replicas import opened, server_bus
+from dragoman.server.replicas import opened_bus, server_bus
 from dragoman.store.open import open_store
 from tests.nats import NatsServer
 
@@ -45,7 +45,7 @@ async def test_replicas_of_one_store_hear_each_other_and_nobody_else(postgres_ur
         foreign = Config(store=f"{postgres_url}?schema=theirs&pool_size=2", bus=config.bus)
         async with bus_of(config) as one, bus_of(config) as other, bus_of(foreign) as stranger:
             other.on_signal("s", heard)
-            async with opened(one), opened(other), opened(stranger), asyncio.timeout(60):
+            async with opened_bus(one), opened_bus(other), opened_bus(stranger), asyncio.timeout(60):
                 while not (one.healthy and other.healthy and stranger.healthy):
                     await asyncio.sleep(0.002)
                 stranger.signal("s", b"theirs")

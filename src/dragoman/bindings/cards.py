@@ -19,7 +19,7 @@ from dragoman.auth.signatures import Signer, SigningRoom
 from dragoman.bindings.http import JSON, HttpRequest, HttpResponse
 from dragoman.bindings.request import Header, Request, read_parameters
 from dragoman.dialects import cards
-from dragoman.dialects.resolve import mount_of
+from dragoman.dialects.resolve import MOUNTS, mount_of
 from dragoman.dialects.system import AGENT, ROOT, Mount
 from dragoman.model.card import VERSIONS, AgentCard, AgentExtension, AgentInterface, AgentSkill, Described, Profile
 from dragoman.model.errors import AgentNotFound, InvalidParams, NotFound, Unavailable
@@ -75,53 +75,51 @@ class GrpcAddress(Struct, frozen=True):
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 
+class CardSettings(Struct, frozen=True, kw_only=True):
+    """What all cards of a server have in common. `public_url` None: the base URL is taken from the request.
+
+    `extensions` are those of each mount, in addition to the agents' own. `signed`: cards are signed; `shows_keys`: the
+    keys are published. `tasks` False: the server makes no tasks, so it has no streams, no webhooks and no extended
+    card. `grpc` None: gRPC is not served.
+    """
+
+    public_url: str | None
+    max_age_s: int
+    mounts: Sequence[Mount] = MOUNTS
+    extensions: Mapping[Mount, tuple[AgentExtension, ...]] = {}
+    signed: bool = False
+    shows_keys: bool = False
+    history: bool = False
+    tasks: bool = True
+    pushes: bool = True
+    grpc: GrpcAddress | None = None
+
+
 class Cards:
-    """Cards and the list of agents. `public_url` None: the base URL is taken from the request."""
+    """Cards and the list of agents."""
 
     def __init__(
         self,
         agents: Mapping[str, Described],
-        public_url: str | None,
-        max_age_s: int,
-        *,
+        settings: CardSettings,
         authenticator: Authenticator,
         signing: SigningRoom | None = None,
-        keys: SigningRoom | None = None,
-        root: str = "/",
-        protocols: tuple[str, ...] = ("jsonrpc",),
-        history: bool = False,
-        tasks: bool = True,
-        pushes: bool = True,
-        tenants: bool = True,
-        extensions: Mapping[Mount, tuple[AgentExtension, ...]] | None = None,
-        grpc: GrpcAddress | None = None,
     ) -> None:
-        """`root` is the mount that the card at the root describes. `signing` None: cards are not signed. `keys` are
-        published; None: this server signs nothing.
-
-        `tasks` False: the server makes no tasks, so it has no streams, no webhooks and no extended card. `tenants`:
-        agents are also served at `/{id}`, so `?id=` may select a card. `extensions` are those of each mount, in
-        addition to the agents' own. `grpc` None: gRPC is not served.
-        """
-        self._grpc = grpc
         self._agents = agents
+        self._settings = settings
         self._authenticator = authenticator
-        self._signing = signing
-        self._keys = keys
-        self._root = root
-        self._protocols = protocols
-        self._history = history
-        self._tasks = tasks
-        self._pushes = tasks and pushes
-        self._tenants = tenants
-        self._extensions = extensions or {}
-        self._public_url = public_url
-        self._max_age_s = max_age_s
+        self._signing = signing if settings.signed else None
+        self._keys = signing if settings.shows_keys else None
+        mounts = settings.mounts
+        self._root = "/" if ROOT in mounts else mounts[0].path
+        """The mount that the card at the root describes."""
+        self._tenants = any(mount.catches_all for mount in mounts)
+        """Whether agents are also served at `/{id}`, so that `?id=` may select a card."""
         self._documents: dict[tuple[str, str, str], CardDocument] = {}
 
     async def answer_card(self, request: HttpRequest) -> HttpResponse:
         """The card of the mount, in the form for the caller's `A2A-Version`."""
-        base, mount, agent = request.base_url(self._public_url), request.route.mount, request.route.agent
+        base, mount, agent = request.base_url(self._settings.public_url), request.route.mount, request.route.agent
         if mount == "/":
             mount = self._root.replace("{id}", agent)
             if (
@@ -145,11 +143,11 @@ class Cards:
 
     async def make_extended(self, request: Request, profile: Profile) -> AgentCard:
         """The card for authenticated callers (A2A 1.0 §3.1.11), for the mount of the request."""
-        base, mount = request.base_url(self._public_url), request.route.mount
+        base, mount = request.base_url(self._settings.public_url), request.route.mount
         if profile.id != request.route.agent:  # the tenant names another agent than the one at the root
             mount = f"/agents/{profile.id}"
         offer = self._offer(mount, profile.id)
-        card = cards.extended_card(profile, interfaces(base, mount, profile.versions, self._grpc), offer)
+        card = cards.extended_card(profile, interfaces(base, mount, profile.versions, self._settings.grpc), offer)
         if self._signing is None:
             return card
         if (signer := await self._signing.signer_if_readable()) is None:
@@ -166,12 +164,12 @@ class Cards:
         if (signer := await self._keys.signer_if_readable()) is None:
             raise Unavailable("the key for signatures cannot be read: nothing is signed at present")
         body = signer.jwks()
-        cached = (b"cache-control", b"public, max-age=%d" % self._max_age_s)
+        cached = (b"cache-control", b"public, max-age=%d" % self._settings.max_age_s)
         return HttpResponse(200, [JSON, (b"content-length", b"%d" % len(body)), cached], body)
 
     def _encode(self, mount: str, base: str, form: str, profile: Profile, signer: Signer | None) -> tuple[bytes, bytes]:
         """The card without signatures, and the card as served: signed for every verifier of this form."""
-        at, offer = interfaces(base, mount, profile.versions, self._grpc), self._offer(mount, profile.id)
+        at, offer = interfaces(base, mount, profile.versions, self._settings.grpc), self._offer(mount, profile.id)
         card = cards.well_known(cards.card(profile, at, offer), form, offer)
         body = msgspec.json.encode(card.document)
         if signer is None:
@@ -180,15 +178,16 @@ class Cards:
         return body, msgspec.json.encode({**card.document, "signatures": signatures})
 
     def _offer(self, mount: str, agent: str) -> cards.CardOffer:
+        settings = self._settings
         return cards.CardOffer(
-            extended=self._tasks and self._authenticator.required_for(agent),
-            extensions=self._extensions.get(mount_of(mount), ()),
+            extended=settings.tasks and self._authenticator.required_for(agent),
+            extensions=settings.extensions.get(mount_of(mount), ()),
             schemes=self._authenticator.schemes(agent),
             requirements=self._authenticator.requirements(agent),
-            protocols=self._protocols,
-            history=self._history,
-            streams=self._tasks,
-            pushes=self._pushes,
+            protocols=("jsonrpc",) if settings.tasks else (),
+            history=settings.tasks and settings.history,
+            streams=settings.tasks,
+            pushes=settings.tasks and settings.pushes,
         )
 
     async def answer_list(self, request: HttpRequest) -> HttpResponse:
@@ -196,7 +195,7 @@ class Cards:
 
         Raises InvalidParams.
         """
-        base, search = request.base_url(self._public_url), _read_search(request.query_fields())
+        base, search = request.base_url(self._settings.public_url), _read_search(request.query_fields())
         found = _matching((agent.profile for agent in self._agents.values()), search)
         page = [_list_entry(base, profile) for profile in found[search.offset :][: search.limit]]
         body = msgspec.json.encode(AgentList(page, len(found), search.limit, search.offset))
@@ -207,7 +206,7 @@ class Cards:
     ) -> CardDocument:
         # A signed card has a weak ETag over the unsigned bytes, because each signing gives another signature.
         etag = (b'"' if served is body else b'W/"') + sha256(body).hexdigest()[:32].encode() + b'"'
-        unchanged = [(b"etag", etag), (b"cache-control", b"public, max-age=%d" % self._max_age_s)]
+        unchanged = [(b"etag", etag), (b"cache-control", b"public, max-age=%d" % self._settings.max_age_s)]
         if vary:
             unchanged.append(VARY)
         headers = [JSON, (b"content-length", b"%d" % len(served)), *unchanged]

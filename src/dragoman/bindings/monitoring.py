@@ -31,8 +31,6 @@ FRESH_MS = 5_000
 PROBE_TIMEOUT_S = 2.0
 OPEN_PHASES = (Phase.QUEUED, Phase.RUNNING, Phase.WAITING)
 OTHER = "other"
-NO_JOBS: Mapping[str, int] = {}
-NO_SWEEP: Mapping[str, float] = {}
 NO_STORE: Header = (b"cache-control", b"no-store")
 
 
@@ -169,44 +167,34 @@ class ScrapedStore(Protocol):
     def commits(self) -> Histogram: ...
 
 
-class Metrics:
-    """The metrics page.
+class Scraped(Struct, frozen=True, kw_only=True):
+    """The parts of a server that a scrape looks at, beside the counts.
 
     `agents` returns the agents that are served; all others are shown as `other`. `job_failures` counts by job,
     `connections` those of HTTP. `breakers` returns the states of circuit breakers, by agent. A replica shows its
-    `cluster` too. The `figures` of the store are read at most once per `FRESH_MS`.
+    `cluster` too.
     """
 
-    def __init__(
-        self,
-        counts: Counts,
-        prefix: str,
-        version: str,
-        store: ScrapedStore,
-        clock: Clock,
-        streams: Streams,
-        *,
-        figures: Callable[[], Awaitable[StoreFigures]],
-        agents: Callable[[], Collection[str]],
-        cluster: FiguresOf = alone,
-        job_failures: Mapping[str, int] = NO_JOBS,
-        connections: ConnectionCounter | None = None,
-        sweep_behind_s: Mapping[str, float] = NO_SWEEP,
-        breakers: Callable[[], Mapping[str, str]] = dict,
-    ) -> None:
-        self._sweep_behind_s = sweep_behind_s
-        self._breakers = breakers
-        self._job_failures = job_failures
-        self._connections = connections or ConnectionCounter()
+    store: ScrapedStore
+    streams: Streams
+    connections: ConnectionCounter
+    figures: Callable[[], Awaitable[StoreFigures]]
+    agents: Callable[[], Collection[str]]
+    cluster: FiguresOf = alone
+    job_failures: Mapping[str, int] = {}
+    sweep_behind_s: Mapping[str, float] = {}
+    breakers: Callable[[], Mapping[str, str]] = dict
+
+
+class Metrics:
+    """The metrics page. The figures of the store are read at most once per `FRESH_MS`."""
+
+    def __init__(self, counts: Counts, prefix: str, version: str, clock: Clock, scraped: Scraped) -> None:
         self._counts = counts
-        self._read_figures = figures
         self._prefix = prefix
         self._version = version
-        self._store = store
         self._clock = clock
-        self._streams = streams
-        self._agents = agents
-        self._cluster = cluster
+        self._scraped = scraped
         self._page: Any = None
         self._read_ms = 0
         self._figures: StoreFigures | None = None
@@ -217,20 +205,21 @@ class Metrics:
         if self._page is None:  # the import takes a while, so it runs beside the loop
             module = await asyncio.to_thread(importlib.import_module, "dragoman.telemetry.prometheus")
             self._page = module.MetricsPage(self._counts, self._prefix, self._version)
-        figures = await self._read_store()
+        figures, scraped = await self._read_store(), self._scraped
+        store, streams, connections = scraped.store, scraped.streams, scraped.connections
         gauges = Gauges(
-            streams=self._streams.open,
-            readers_cut=self._streams.readers_cut,
-            writes=(self._store.writes, self._store.failed_writes),
-            commits=self._store.commits,
+            streams=streams.open,
+            readers_cut=streams.readers_cut,
+            writes=(store.writes, store.failed_writes),
+            commits=store.commits,
             store_bytes=None if figures is None else figures.size_bytes,
             open_tasks=() if figures is None else self._open_tasks(figures),
-            cluster=await self._cluster(),
-            job_failures=self._job_failures,
-            connections=self._connections.open + self._connections.reserved,
-            connections_refused=self._connections.refused,
-            sweep_behind_s=self._sweep_behind_s,
-            breakers=self._breakers(),
+            cluster=await scraped.cluster(),
+            job_failures=scraped.job_failures,
+            connections=connections.open + connections.reserved,
+            connections_refused=connections.refused,
+            sweep_behind_s=scraped.sweep_behind_s,
+            breakers=scraped.breakers(),
         )
         content_type, body = self._page.text(request.text(b"accept") or "", gauges)
         headers: list[Header] = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body))]
@@ -242,7 +231,7 @@ class Metrics:
             if not 0 <= self._clock.now_ms() - self._read_ms <= FRESH_MS:
                 try:
                     async with asyncio.timeout(PROBE_TIMEOUT_S):
-                        self._figures = await self._read_figures()
+                        self._figures = await self._scraped.figures()
                 except (TimeoutError, StoreError):
                     self._figures = None
                 self._read_ms = self._clock.now_ms()
@@ -250,7 +239,7 @@ class Metrics:
 
     def _open_tasks(self, figures: StoreFigures) -> tuple[OpenTaskFigures, ...]:
         """The open tasks by agent and state: zeros for agents without any, and all that are not served as `other`."""
-        served, now_ms = self._agents(), self._clock.now_ms()
+        served, now_ms = self._scraped.agents(), self._clock.now_ms()
         found = {(agent, state): (0, now_ms) for agent in served for state in OPEN_PHASES}
         for tasks in figures.open_tasks:
             agent = tasks.agent if tasks.agent in served else OTHER

@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.keys import id_of
-from dragoman.auth.operator_token import new_token
 from dragoman.bindings.callers import OwnHosts
 from dragoman.config import Config, loopback
 from dragoman.dialects.registry import load_profile
@@ -67,30 +66,14 @@ class IssuerEgress(Struct, frozen=True):
         await self.resolver.close()
 
 
-class CallerParts(Struct, frozen=True):
-    """The authenticator, the egress that it uses, and the token whose bearer is an operator."""
-
-    authenticator: Authenticator
-    issuers: IssuerEgress
-    token: str
-
-
-async def make_callers(config: Config, agents: Collection[str], store: Store) -> CallerParts:
-    """Make all parts, and warn if strangers can use agents.
-
-    Raises StartError for contradictory settings, and for a port open to the world. Raises StoreError if the store
-    cannot tell whether it has keys.
-    """
-    issuers, token = IssuerEgress.over(Resolver()), new_token()
-    authenticator = await _make_authenticator(config, frozenset(agents), store, issuers, token)
-    warn_if_open(config, authenticator, agents)
-    await warn_of_admin_workers(config, store)
-    return CallerParts(authenticator, issuers, token)
-
-
-async def _make_authenticator(
+async def make_authenticator(
     config: Config, known: Collection[str], store: Store, issuers: IssuerEgress, token: str
 ) -> Authenticator:
+    """Make the authenticator for agents that are `known`, and warn if strangers can use them.
+
+    The bearer of the `token` is an operator. Raises StartError for contradictory settings, and for a port open to the
+    world. Raises StoreError if the store cannot tell whether it has keys.
+    """
     own = agent_keys(config, known)
     tokens = _make_tokens(config, store.clock, issuers)
     certificates = _make_certificates(config)
@@ -117,6 +100,8 @@ async def _make_authenticator(
     await store.keys.any()
     await authenticator.refresh()
     check_exposed(config, known, authenticator.required, own)
+    warn_if_open(config, authenticator, known)
+    await warn_of_admin_workers(config, store)
     return authenticator
 
 

@@ -6,15 +6,17 @@ that take long to cancel delay no stream's end, and no other request.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
 from msgspec import Struct
 
+from dragoman.admin.tasks import CANCEL_TASK, CancelReason
 from dragoman.auth.authenticator import Authenticator
 from dragoman.bindings.streams import Streams
 from dragoman.engine.admin.access import Operator
+from dragoman.engine.admin.administration import Administration
+from dragoman.engine.admin.answers import Asked
 from dragoman.engine.admin.key_beginnings import open_tasks
 from dragoman.engine.key_stops import STREAMS_MS, KeyStops, StopRequest
 from dragoman.model.errors import A2AError, TaskNotCancelable, TaskNotFound
@@ -34,9 +36,6 @@ AT_ONCE = 16
 
 KEYS_A_SECOND = 500
 """The number of keys whose streams are told in a second: with more of them they are told less often."""
-
-Cancel = Callable[[Operator, str, str], Awaitable[object]]
-"""Cancels a task in the name of an operator, for a reason. Raises A2AError."""
 
 
 class StopCounts(Struct):
@@ -58,14 +57,14 @@ class KeyStopper:
         store: Store,
         stops: KeyStops,
         streams: Streams,
-        cancel: Cancel,
+        administration: Administration,
         replica: str,
         authenticator: Authenticator,
     ) -> None:
         self._store = store
         self._stops = stops
         self._streams = streams
-        self._cancel = cancel
+        self._administration = administration
         self._replica = replica
         self._authenticator = authenticator
         self._told: dict[str, int] = {}
@@ -172,13 +171,13 @@ class KeyStopper:
 
     async def _cancel_tasks(self, request: StopRequest, ended: StopCounts) -> None:
         """Cancel the open tasks that the key began, some at a time."""
-        operator, reason = Operator(request.by), f"key {request.key} was revoked"
+        operator, reason = Operator(request.by), CancelReason(reason=f"key {request.key} was revoked")
         turn = asyncio.Semaphore(AT_ONCE)
 
         async def cancel(task_id: str) -> None:
             async with turn:
                 try:
-                    await self._cancel(operator, task_id, reason)
+                    await self._administration.answer(CANCEL_TASK, Asked(operator, reason, task_id))
                     ended.tasks += 1
                 except (TaskNotCancelable, TaskNotFound):
                     pass  # it has just ended by itself

@@ -43,16 +43,6 @@ class Observation(Struct, frozen=True):
             return None
         return Traffic(self.counts, self.access, clock, self.telemetry)
 
-    async def run_access_log(self) -> None:
-        """Write lines for ever, if there is such a log."""
-        if self.access is not None:
-            await self.access.run()
-
-    async def close_access_log(self) -> None:
-        """Write what is left."""
-        if self.access is not None:
-            await self.access.close()
-
     async def flush(self) -> None:
         """Send what OpenTelemetry has not sent yet."""
         if self.telemetry is not None:

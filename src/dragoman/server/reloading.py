@@ -13,17 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.agents.kinds import share_threads, worker_agents
-from dragoman.agents.lifetimes import AgentLifetimes
-from dragoman.agents.python.threads import Threads
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.auth.authenticator import Authenticator
 from dragoman.bindings.app import CurrentApp
 from dragoman.config import Config
 from dragoman.engine.api import Generation, Runner
-from dragoman.engine.engine import Engine
+from dragoman.server.assembly import Assembly
 from dragoman.server.callers import agent_keys, check_exposed
 from dragoman.server.errors import ReloadError, StartError
-from dragoman.server.front import Front
+from dragoman.server.front import make_app
 from dragoman.telemetry.job_group import JobGroup
 
 log = logging.getLogger("dragoman.reload")
@@ -58,34 +55,25 @@ ReadConfigAgain = Callable[[], Loaded]
 
 
 class Reloading:
-    """Replaces the served `agents` when asked to. Belongs to the event loop.
-
-    `front` makes the application for a configuration and agents by id.
-    """
+    """Replaces the served `agents` when asked to. Belongs to the event loop."""
 
     def __init__(
         self,
         config: Config,
         agents: Sequence[Runner],
         again: ReadConfigAgain | None,
-        *,
+        assembly: Assembly,
         current: CurrentApp,
-        front: Front,
-        engine: Engine,
-        authenticator: Authenticator,
-        lifetimes: AgentLifetimes,
-        threads: Threads,
     ) -> None:
         self._config = config
         self._agents = tuple(agents)
         self._again = again
+        self._assembly = assembly
         self._current = current
-        self._front = front
-        self._engine = engine
-        self._authenticator = authenticator
-        self._lifetimes = lifetimes
-        self._threads = threads
-        self._leaving = front.leaving
+        self._engine = assembly.engine
+        self._authenticator = assembly.opened.authenticator
+        self._lifetimes = assembly.lifetimes
+        self._leaving = assembly.leaving
         self._keys_leaving: dict[str, str] = {}
         self._formers: list[WorkerAgent] = []  # their successors have taken over their runs
         self._asked = asyncio.Event()
@@ -143,7 +131,7 @@ class Reloading:
         except StartError as error:
             loaded.undo()
             raise ReloadError(str(error)) from error
-        share_threads(self._threads, fresh)
+        share_threads(self._assembly.threads, fresh)
         try:
             await self._lifetimes.open(group, fresh)
             told = _describe_changes(before, self._config, now, config)
@@ -175,7 +163,7 @@ class Reloading:
         formerly, served = worker_agents(left), worker_agents(fresh)
         gone = {agent_id: agent for agent_id, agent in formerly.items() if agent_id not in served}
         self._leaving |= gone
-        app = self._front.make_app(config, now)
+        app = make_app(self._assembly, config, now)
         for agent_id in (agent.profile.id for agent in fresh):
             former = formerly.get(agent_id) if agent_id in before else self._leaving.pop(agent_id, None)
             if former is not None and agent_id in served:

@@ -73,7 +73,7 @@ async def server_bus(config: Config, store: Store, signing: SigningRoom) -> Bus:
 
 
 @asynccontextmanager
-async def opened(bus: Bus) -> AsyncIterator[None]:
+async def opened_bus(bus: Bus) -> AsyncIterator[None]:
     """Have the bus open until the block ends, unless it is closed before. Raises StartError if it can never work."""
     try:
         await bus.open()

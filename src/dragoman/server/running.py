@@ -11,31 +11,26 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.agents.kinds import share_threads
-from dragoman.agents.lifetimes import AgentLifetimes
-from dragoman.agents.python.threads import Threads
 from dragoman.auth.operator_token import drop_token, kept_token
 from dragoman.bindings.app import CurrentApp
 from dragoman.bindings.listener import Listener
-from dragoman.bindings.obstacles import Obstacles
 from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.model.ids import SystemClock, new_id
-from dragoman.server.callers import CallerParts, make_callers
-from dragoman.server.engine import EngineParts, make_engine
+from dragoman.server.assembly import Assembly, Opened, open_parts
 from dragoman.server.files import SWEEP_EVERY_S
-from dragoman.server.front import Front, make_front
+from dragoman.server.front import make_app
 from dragoman.server.grpc import bind_grpc, close_grpc
 from dragoman.server.jobs import Job
-from dragoman.server.observation import Observation, open_observation
+from dragoman.server.observation import open_observation
 from dragoman.server.queues import QueueWatch
 from dragoman.server.reloading import ReadConfigAgain, Reloading, nothing
-from dragoman.server.replicas import check_replicas, opened
+from dragoman.server.replicas import check_replicas, opened_bus
 from dragoman.server.retention import sweep
 from dragoman.server.sockets import bind, replica_url, server_url
 from dragoman.store.api import Store
@@ -94,10 +89,11 @@ async def running(
     observation, tls = open_observation(config, name), _make_tls(config)
     holder = f"{socket.gethostname()}/{os.getpid()}/{new_id()}"
     async with _opened_store(config, holder) as store:  # it migrates before anyone can connect
-        server = await _assemble(config, agents, again, store, holder, observation, tls)
+        opened = await open_parts(config, agents, store, holder, observation, tls)
+        server = _Server(config, agents, again, opened)
         with inherited or bind(config, shared=config.processes > 1) as bound:
             server.take_port(bound.getsockname()[1])
-            async with opened(server.parts.bus), asyncio.TaskGroup() as tasks:
+            async with opened_bus(opened.bus), asyncio.TaskGroup() as tasks:
                 group = JobGroup(tasks, observation.jobs)
                 await server.start_work(group, agents)
                 jobs = server.start_jobs(group)
@@ -127,63 +123,65 @@ async def serving(config: Config, agents: Sequence[Runner]) -> AsyncIterator[str
         yield listening.url
 
 
-class _Server(Struct):
+class _Server:
     """An assembled server. Each method is a phase of its start or its stop; `running` calls them in their order."""
 
-    config: Config
-    parts: EngineParts
-    front: Front
-    callers: CallerParts
-    observation: Observation
-    lifetimes: AgentLifetimes
-    reloading: Reloading
-    current: CurrentApp
-    listener: Listener
-    obstacles: Obstacles
-    tls: "ServerTls | None"
-    grpc: "GrpcServer | None" = None
-    """Known once the port is."""
+    def __init__(self, config: Config, agents: Sequence[Runner], again: ReadConfigAgain | None, opened: Opened) -> None:
+        self.config = config
+        self.assembly = assembly = Assembly(config, agents, opened)
+        self.current = CurrentApp(make_app(assembly, config, {agent.profile.id: agent for agent in agents}))
+        self.listener = Listener(
+            self.current,
+            reader_pause_s=config.reader_pause_s,
+            tls=None if opened.tls is None else opened.tls.identity.context,
+            reader_cut=assembly.streams.cut,
+            counter=assembly.connections,
+        )
+        self.reloading = Reloading(config, agents, again, assembly, self.current)
+        self.grpc: GrpcServer | None = None  # known once the port is
 
     # -- start, in this order ------------------------------------------------------------------------------------
 
     def take_port(self, port: int) -> None:
         """Take the port that is bound, which the URLs of this server name, and bind the one of gRPC."""
         config = self.config = replace(self.config, port=port)
-        self.parts.files.engine.serve_at(config.public_url or server_url(config))
-        self.grpc = bind_grpc(config, self.current, self.front.health, self.tls)
+        opened = self.assembly.opened
+        opened.files.engine.serve_at(config.public_url or server_url(config))
+        self.grpc = bind_grpc(config, self.current, self.assembly.health, opened.tls)
 
     async def start_work(self, group: JobGroup, agents: Sequence[Runner]) -> None:
         """Open the agents, recover what a previous process left behind, and send what webhooks are due."""
-        self.lifetimes.serve(agents)
-        await self.lifetimes.open(group, agents)
-        await self.parts.engine.start(group, self.config.replica_address or replica_url(self.config))
-        await self.front.stopper.remove_webhooks()
+        assembly = self.assembly
+        assembly.lifetimes.serve(agents)
+        await assembly.lifetimes.open(group, agents)
+        await assembly.engine.start(group, self.config.replica_address or replica_url(self.config))
+        await assembly.stopper.remove_webhooks()
         if self.config.push:
-            self.parts.webhooks.courier.start(group)
+            assembly.opened.webhooks.courier.start(group)
 
     def start_jobs(self, group: JobGroup) -> list[asyncio.Task[None]]:
         """Start the work that goes on beside the requests, and return it. Reloading stops by itself."""
-        config, parts, front, lifetimes = self.config, self.parts, self.front, self.lifetimes
-        store, holder = parts.store, parts.holder
+        config, assembly, opened = self.config, self.assembly, self.assembly.opened
+        store, holder = opened.store, opened.holder
         sweeping = Job(store, "sweep", holder)
         sweeping_files = Job(store, "sweep of files", holder, 2 * SWEEP_EVERY_S)
-        queues = QueueWatch(parts.engine.operated.figures, store.clock, lifetimes.served, config.queue_warn_s)
+        figures, served = assembly.engine.operated.figures, assembly.lifetimes.served
         jobs: dict[str, Callable[[], Coroutine[None, None, None]]] = {
             "sweep": partial(sweep, store, store.clock, config, sweeping),
-            "retention": front.retention.run,
-            "sweep of files": partial(parts.files.sweep, store, store.clock, sweeping_files),
-            "acts of commands": parts.trail.hear,
-            "exchange of usage": front.handlers.usage.run,
-            "words about calls of MCP": front.sessions.run,
-            "attendance of workers": parts.run_attendance,
-            "access log": self.observation.run_access_log,
-            "queues": queues.run,
-            "certificates": self._watch_tls,
-            "pulse": front.run_pulse,
-            "changes": front.administration.run,
-            "hints of changes": front.administration.hear,
-            "watch of stopped keys": front.stopper.run,
-            "stops of keys": front.stopper.work,
+            "retention": assembly.retention.run,
+            "sweep of files": partial(opened.files.sweep, store, store.clock, sweeping_files),
+            "acts of commands": assembly.trail.hear,
+            "exchange of usage": _job_of(assembly.usage.exchange),
+            "words about calls of MCP": assembly.sessions.run,
+            "attendance of workers": _job_of(assembly.attendance),
+            "access log": _job_of(opened.observation.access),
+            "queues": QueueWatch(figures, store.clock, served, config.queue_warn_s).run,
+            "certificates": _job_of(opened.tls),
+            "pulse": _job_of(assembly.pulse),
+            "changes": assembly.administration.run,
+            "hints of changes": assembly.administration.hear,
+            "watch of stopped keys": assembly.stopper.run,
+            "stops of keys": assembly.stopper.work,
         }
         started = [group.keep(name, job) for name, job in jobs.items()]
         self.reloading.start(group)
@@ -191,23 +189,24 @@ class _Server(Struct):
 
     async def open_doors(self, bound: socket.socket) -> None:
         """Listen for HTTP, and for gRPC. New connections over TLS take the newest certificate."""
-        if self.tls is not None:
-            self.tls.renewed.append(lambda identity: self.listener.renew(identity.context))
+        tls = self.assembly.opened.tls
+        if tls is not None:
+            tls.renewed.append(lambda identity: self.listener.renew(identity.context))
         await self.listener.open(bound)
         if self.grpc is not None:
             await self.grpc.open()
 
     def operator_token(self) -> AbstractContextManager[None]:
         """Keep the operator's token in its file, on a server that asks nobody when it starts."""
-        config = self.config
-        if not self.callers.authenticator.required:
-            return kept_token(self.callers.token, config.store, config.host, config.port)
+        config, opened = self.config, self.assembly.opened
+        if not opened.authenticator.required:
+            return kept_token(opened.token, config.store, config.host, config.port)
         drop_token(config.store, config.port)
         return nullcontext()
 
     def listening(self) -> ListeningServer:
         """The server, as its owner sees it."""
-        return ListeningServer(self.config, self.callers.authenticator.required, self._reload)
+        return ListeningServer(self.config, self.assembly.opened.authenticator.required, self._reload)
 
     # -- stop, in this order -------------------------------------------------------------------------------------
 
@@ -216,105 +215,73 @@ class _Server(Struct):
 
         With `retire`, the listener closes at once: others take new requests, or systemd keeps them for the next server.
         """
-        self.obstacles.stop()
+        assembly = self.assembly
+        assembly.obstacles.stop()
         if retire:
             self.listener.retire()
         await self.reloading.stop()
-        self.lifetimes.stop_work()
-        self.front.notifications.stop()
-        self.front.administration.stop()
-        self.front.console.stop()
+        assembly.lifetimes.stop_work()
+        assembly.notifications.stop()
+        assembly.administration.stop()
+        assembly.console.stop()
 
     async def end_runs(self, shutdown: "Shutdown") -> None:
         """Refuse new work, end the streams of tasks, and give running tasks their time."""
-        await self.parts.engine.drain(shutdown.runs_s)
+        await self.assembly.engine.drain(shutdown.runs_s)
 
     async def end_answers(self, shutdown: "Shutdown") -> None:
         """Let the answers and the webhook calls that are under way end, and close the agents and the doors."""
         await asyncio.gather(
             self.listener.close(shutdown.answers_s),
             close_grpc(self.grpc, shutdown.answers_s),
-            shutdown.within("a webhook call", self.parts.webhooks.close()),
-            shutdown.within("an agent", self.lifetimes.close()),
+            shutdown.within("a webhook call", self.assembly.opened.webhooks.close()),
+            shutdown.within("an agent", self.assembly.lifetimes.close()),
         )
 
     async def close_connections(self, shutdown: "Shutdown") -> None:
         """Write what the logs still hold, and close every connection. Nothing is under way any more."""
-        parts, front, observation = self.parts, self.front, self.observation
+        assembly, opened = self.assembly, self.assembly.opened
         shutdown.spend_rest()
         await asyncio.gather(
-            shutdown.within("the way to an issuer of tokens", self.callers.issuers.close()),
-            shutdown.within("the way to agents that operators try", front.console.close()),
-            shutdown.within("the audit trail", parts.trail.stop()),
-            shutdown.within("the bus", parts.bus.close()),
-            shutdown.within("the exchange of usage", front.handlers.usage.close()),
-            shutdown.within("the streams of keys", front.stopper.close()),
-            shutdown.within("the attendance of workers", parts.close_attendance()),
-            shutdown.within("the store of files", parts.files.close()),
-            shutdown.within("OpenTelemetry", observation.flush()),
-            shutdown.within("the access log", observation.close_access_log()),
+            shutdown.within("the way to an issuer of tokens", opened.issuers.close()),
+            shutdown.within("the way to agents that operators try", assembly.console.close()),
+            shutdown.within("the audit trail", assembly.trail.stop()),
+            shutdown.within("the bus", opened.bus.close()),
+            shutdown.within("the exchange of usage", assembly.usage.close()),
+            shutdown.within("the streams of keys", assembly.stopper.close()),
+            shutdown.within("the attendance of workers", _close(assembly.attendance)),
+            shutdown.within("the store of files", opened.files.close()),
+            shutdown.within("OpenTelemetry", opened.observation.flush()),
+            shutdown.within("the access log", _close(opened.observation.access)),
         )
 
     def _reload(self) -> None:
         self.reloading.request()
-        if self.tls is not None:
-            self.tls.request()
-
-    async def _watch_tls(self) -> None:
-        """Look for new certificates for ever, if there are any."""
-        if self.tls is not None:
-            await self.tls.run()
+        if self.assembly.opened.tls is not None:
+            self.assembly.opened.tls.request()
 
 
-async def _assemble(
-    config: Config,
-    agents: Sequence[Runner],
-    again: ReadConfigAgain | None,
-    store: Store,
-    holder: str,
-    observation: Observation,
-    tls: "ServerTls | None",
-) -> _Server:
-    """Put a server together around an open store. Nothing runs or listens yet. Raises StartError, StoreError."""
-    threads = Threads(config.threads_max)
-    runners = _share_threads(threads, agents)
-    callers = await make_callers(config, runners, store)
-    parts = await make_engine(config, runners, store, holder, callers.authenticator, observation)
-    obstacles = Obstacles(parts.engine, threads, observation.jobs)
-    lifetimes = AgentLifetimes(observation.counts, parts.engine.worker_tasks, parts.attendance)
-    front = make_front(config, parts, observation, callers, lifetimes, obstacles)
-    current = CurrentApp(front.make_app(config, runners))
-    context = None if tls is None else tls.identity.context
-    reloading = Reloading(
-        config,
-        agents,
-        again,
-        current=current,
-        front=front,
-        engine=parts.engine,
-        authenticator=callers.authenticator,
-        lifetimes=lifetimes,
-        threads=threads,
-    )
-    return _Server(
-        config,
-        parts,
-        front,
-        callers=callers,
-        observation=observation,
-        lifetimes=lifetimes,
-        obstacles=obstacles,
-        current=current,
-        listener=Listener(
-            current,
-            reader_pause_s=config.reader_pause_s,
-            tls=context,
-            reader_cut=front.streams.cut,
-            counter=front.connections,
-        ),
-        reloading=reloading,
-        tls=tls,
-    )
+class _Part(Protocol):
+    async def run(self) -> None: ...
+
+
+class _Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+def _job_of(part: _Part | None) -> Callable[[], Coroutine[None, None, None]]:
+    """Return the job of a part. That of a part that this server lacks has a name and nothing to do."""
+    return _rest if part is None else part.run
+
+
+async def _rest() -> None:
+    """Do nothing."""
+
+
+async def _close(part: _Closable | None) -> None:
+    """Close a part, unless this server lacks it."""
+    if part is not None:
+        await part.close()
 
 
 @asynccontextmanager
@@ -326,12 +293,6 @@ async def _opened_store(config: Config, holder: str) -> AsyncIterator[Store]:
         yield store
     finally:
         await store.close()
-
-
-def _share_threads(threads: Threads, agents: Sequence[Runner]) -> dict[str, Runner]:
-    """Return the agents by id, after giving them all the same threads for plain functions."""
-    share_threads(threads, agents)
-    return {agent.profile.id: agent for agent in agents}
 
 
 def _make_tls(config: Config) -> "ServerTls | None":

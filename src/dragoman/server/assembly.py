@@ -1,0 +1,233 @@
+"""The assembly of a server: every part of it, made once, in the order in which the parts need each other.
+
+Invariant: nothing here runs or listens yet, and all of it outlives a reload. A part that the configuration leaves out
+is None. Every call passes the admission, on a server without tasks too.
+"""
+
+import secrets
+import socket
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from dragoman import __version__
+from dragoman.agents.kinds import share_threads
+from dragoman.agents.lifetimes import AgentLifetimes
+from dragoman.agents.python.threads import Threads
+from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.agents.worker.attendance import Attendance
+from dragoman.auth.authenticator import Authenticator
+from dragoman.auth.keys import make_key
+from dragoman.auth.operator_token import new_token
+from dragoman.auth.proxies import TrustedProxies
+from dragoman.auth.signatures import SigningRoom
+from dragoman.bindings.cluster import ClusterWatch
+from dragoman.bindings.http1.bounds import ConnectionBounds, ConnectionCounter
+from dragoman.bindings.mcp import Notifications, Sessions
+from dragoman.bindings.monitoring import Health, Metrics, Scraped
+from dragoman.bindings.obstacles import Obstacles
+from dragoman.bindings.streams import Streams
+from dragoman.bus.api import Bus
+from dragoman.config import Config
+from dragoman.engine.admin.administration import Administration
+from dragoman.engine.api import Runner
+from dragoman.engine.engine import Engine
+from dragoman.engine.handler import Handler
+from dragoman.engine.handlers.admission import Admission
+from dragoman.engine.handlers.audit import Trail
+from dragoman.engine.handlers.no_store import NoStore
+from dragoman.engine.handlers.tracing import Traced
+from dragoman.engine.key_stops import KeyStops
+from dragoman.engine.policy import EngineSettings
+from dragoman.net.address import Resolver
+from dragoman.server.callers import IssuerEgress, make_authenticator
+from dragoman.server.console import make_console
+from dragoman.server.files import ServedFiles, open_files
+from dragoman.server.key_stops import KeyStopper
+from dragoman.server.observation import Observation
+from dragoman.server.replicas import bus_name, server_bus
+from dragoman.server.retention import RetentionWatch
+from dragoman.server.usage import make_usage
+from dragoman.server.webhooks import WebhookParts, make_webhooks
+from dragoman.store.api import Store
+from dragoman.store.path import store_path
+from dragoman.telemetry.pulse import Pulse
+
+if TYPE_CHECKING:
+    from dragoman.server.tls import ServerTls
+
+POLL_S = 1.0
+"""How often a replica reads what others wrote to the tasks that it follows or runs, as long as the bus brings no hints.
+While it does, `EngineSettings.healthy_poll_s` counts."""
+
+
+class Opened(Struct, frozen=True):
+    """What a server reads and opens before its parts are made. Any of it may refuse the start.
+
+    `holder` is the name under which this process has the store open, which no other has. `token` is that of an operator
+    on a server that asks nobody. `name` tells this server from others, also after a restart.
+    """
+
+    store: Store
+    holder: str
+    observation: Observation
+    tls: "ServerTls | None"
+    signing: SigningRoom
+    issuers: IssuerEgress
+    token: str
+    authenticator: Authenticator
+    files: ServedFiles
+    webhooks: WebhookParts
+    bus: Bus
+    name: str
+
+
+async def open_parts(
+    config: Config,
+    agents: Sequence[Runner],
+    store: Store,
+    holder: str,
+    observation: Observation,
+    tls: "ServerTls | None",
+) -> Opened:
+    """Open all that can refuse, around an open store. Raises StartError for settings that cannot work, StoreError."""
+    issuers, token = IssuerEgress.over(Resolver()), new_token()
+    authenticator = await make_authenticator(config, [agent.profile.id for agent in agents], store, issuers, token)
+    signing = SigningRoom(store.keys, store.clock)
+    files = await open_files(config, store, signing, store.clock)
+    webhooks = await make_webhooks(config, store.outbox, store.clock, signing, observation, files.engine)
+    bus = await server_bus(config, store, signing)
+    name = await _server_name(config, store, signing, holder)
+    return Opened(store, holder, observation, tls, signing, issuers, token, authenticator, files, webhooks, bus, name)
+
+
+async def _server_name(config: Config, store: Store, signing: SigningRoom, holder: str) -> str:
+    """In memory the name differs at each start. Replicas are one server: theirs is that of the key which they share."""
+    if store.replicas.shared:
+        return (await signing.signer()).kid
+    path = store_path(config.store)
+    return holder if path is None else f"{socket.gethostname()}/{path.absolute()}"
+
+
+class Assembly:
+    """The parts of a server. `a2a` answers A2A calls, `agents` chat completions, MCP and workers.
+
+    Workers may finish the tasks of agents that are `leaving`, by agent id. `attendance` is what replicas know of each
+    other's workers.
+    """
+
+    def __init__(self, config: Config, agents: Sequence[Runner], opened: Opened) -> None:
+        store, observation, counts = opened.store, opened.observation, opened.observation.counts
+        clock, bus, files, shared = store.clock, opened.bus, opened.files, store.replicas.shared
+        self.opened = opened
+        self.threads = Threads(config.threads_max)
+        share_threads(self.threads, agents)
+        self.trail = Trail(store.audit, config.audit, counts)
+        engine = self.engine = Engine(
+            store,
+            {agent.profile.id: agent for agent in agents},
+            clock=clock,
+            settings=_engine_settings(config, store),
+            holder=opened.holder,
+            observer=observation.make_observer(),
+            announcer=opened.webhooks.announcer if config.push else None,
+            identified=opened.authenticator.required_for,
+            trail=self.trail,
+            name=opened.name,
+            files=files.engine,
+            bus=bus,
+        )
+        self.attendance = Attendance(store.shared) if shared else None
+        self.lifetimes = AgentLifetimes(counts, engine.worker_tasks, self.attendance)
+        self.leaving: dict[str, WorkerAgent] = {}
+
+        self.usage = make_usage(config, store, opened.holder)
+        self.stops = KeyStops(store.shared, clock)
+        admitted = self._admit(files.wrap_links(engine.operations))
+        telemetry = observation.telemetry
+        self.agents: Handler = admitted if telemetry is None else Traced(admitted, telemetry)
+        self.a2a = self.agents if config.tasks else self._admit(NoStore(clock))
+
+        self.streams = Streams(config.keepalive_s)
+        self.connections = ConnectionCounter(_connection_bounds(config))
+        self.notifications = Notifications(self.usage.listeners, config.keepalive_s, exchange=self.usage.exchange)
+        self.sessions = Sessions(self.notifications, store.shared if shared else None, bus)
+
+        figures = engine.operated.figures
+        cluster = ClusterWatch(engine, store, bus, bus_name=bus_name(config), lease_s=config.replica_lease_s)
+        self.obstacles = Obstacles(engine, self.threads, observation.jobs)
+        self.health = Health(
+            store, clock, self.obstacles.first, self.lifetimes.degraded, cluster.figures, observation.jobs.describe
+        )
+        self.retention = RetentionWatch(figures, clock, config)
+        self.traffic = observation.make_traffic(clock)
+        self.pulse = None if counts is None else Pulse(counts, store.commits)
+        self.metrics = None
+        if counts is not None:
+            scraped = Scraped(
+                store=store,
+                streams=self.streams,
+                connections=self.connections,
+                figures=figures,
+                agents=self.lifetimes.served,
+                cluster=cluster.figures,
+                job_failures=observation.jobs.counts,
+                sweep_behind_s=self.retention.behind_s,
+                breakers=self.lifetimes.breakers,
+            )
+            self.metrics = Metrics(counts, config.telemetry_prefix, __version__, clock, scraped)
+
+        self.administration = Administration(
+            engine.operations,
+            engine.operated,
+            store,
+            self.trail,
+            clock,
+            partial(make_key, secrets.token_bytes),
+            config.prices,
+            files.linked,
+            config.keepalive_s,
+            self.pulse,
+            bus,
+            opened.webhooks.announcer,
+            observation.jobs.describe,
+            self.stops,
+        )
+        self.console = make_console(config, store, self.trail, opened.authenticator, opened.issuers)
+        self.stopper = KeyStopper(
+            store, self.stops, self.streams, self.administration, opened.holder, opened.authenticator
+        )
+
+    def _admit(self, behind: Handler) -> Handler:
+        usage = self.usage
+        return Admission(
+            behind,
+            rates=usage.rates,
+            streams=usage.streams,
+            trail=self.trail,
+            clock=self.opened.store.clock,
+            exchange=usage.exchange,
+            stops=self.stops,
+        )
+
+
+def _engine_settings(config: Config, store: Store) -> EngineSettings:
+    return EngineSettings(
+        blocking_timeout_s=config.blocking_timeout_s,
+        cancel_grace_s=config.cancel_grace_s,
+        keepalive_s=config.keepalive_s,
+        suspend_max_s=config.suspend_max_s,
+        agent_absent_s=config.agent_absent_s,
+        max_open_tasks=config.max_open_tasks,
+        max_daily_tasks=config.max_daily_tasks,
+        max_page_bytes=config.max_page_bytes,
+        max_text=config.max_text,
+        poll_s=POLL_S if store.replicas.shared else 0.0,
+    )
+
+
+def _connection_bounds(config: Config) -> ConnectionBounds:
+    proxies = TrustedProxies(config.trusted_proxies)
+    return ConnectionBounds(config.max_connections, config.max_connections_per_address, proxies.trusts)
