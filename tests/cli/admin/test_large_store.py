@@ -22,14 +22,17 @@ from dragoman.store.damage import DamageLog
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Owed
 from dragoman.store.receipts import Receipt
+from dragoman.store.sql.figures import KINDS
+from dragoman.store.sql.receipts import ReceiptTable
+from dragoman.store.sql.search import Searches
+from dragoman.store.sql.statements import statements_for_sqlite
 from dragoman.store.sqlite.connection import connect, locate
 from dragoman.store.sqlite.listing import list_tasks
 from dragoman.store.sqlite.outbox import OutboxTables
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
-from dragoman.store.sqlite.receipts import ReceiptTable
 from dragoman.store.sqlite.schema import check, read_statements
-from dragoman.store.sqlite.search import search_tasks
+from dragoman.store.sqlite.statements import SqliteStatements
 from tests.cli.admin.site import dragoman
 
 TASKS = 100_000
@@ -115,7 +118,7 @@ def large_store(tmp_path_factory: pytest.TempPathFactory) -> LargeStore:
 def reads(large_store: LargeStore) -> Iterator[Reads]:
     """A reader's connection, as the store has them."""
     connection = connect(locate(large_store.url), readonly=True)
-    sql = read_statements() | read_statements("outbox.sql") | read_statements("receipts.sql")
+    sql = statements_for_sqlite() | read_statements() | read_statements("outbox.sql")
     yield Reads(connection, sql, Codec(), Lock(), DamageLog())
     connection.close()
 
@@ -134,6 +137,12 @@ def steps_of(reads: Reads, work: Callable[[], object]) -> int:
     finally:
         reads.connection.trace_v2(0)
     return steps
+
+
+def statements_over(reads: Reads) -> SqliteStatements:
+    """The statements that both databases share, on one connection."""
+    opened = SimpleNamespace(readers=SimpleNamespace(run=lambda work: asyncio.to_thread(work, reads)))
+    return SqliteStatements(cast("Door", lambda: opened))
 
 
 def test_the_store_is_whole(large_store: LargeStore) -> None:
@@ -175,11 +184,14 @@ def test_the_longest_running_are_found_among_those_that_run(reads: Reads) -> Non
 
 def test_what_agents_have_to_do_is_read_from_counters_and_the_tasks_at_work(reads: Reads) -> None:
     agents: list[Any] = []
-    steps = steps_of(
-        reads, lambda: agents.extend(reads.connection.execute(read_statements("figures.sql")["open_by_agent"]))
-    )
+    steps = steps_of(reads, lambda: agents.extend(reads.connection.execute(reads.sql["open_by_agent"])))
     assert len(agents) == AGENTS
     assert steps < 8 * TASKS // len(STATES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_oldest_task_of_a_kind_is_the_first_in_an_index(reads: Reads, kind: int) -> None:
+    assert steps_of(reads, lambda: reads.point("oldest_kept", (kind,))) < 100
 
 
 @pytest.mark.parametrize(
@@ -202,8 +214,7 @@ def test_what_is_owed_to_webhooks_is_read_by_the_page(reads: Reads, dead: bool |
     ids=str,
 )
 def test_what_webhooks_got_is_read_by_the_page(reads: Reads, task: str | None, before: int | None, rows: int) -> None:
-    opened = SimpleNamespace(readers=SimpleNamespace(run=lambda work: asyncio.to_thread(work, reads)))
-    receipts = ReceiptTable(cast("Door", lambda: opened))
+    receipts = ReceiptTable(statements_over(reads))
     listed: list[Receipt] = []
     page = receipts.page(limit=50, before=before, task_id=task)
     steps = steps_of(reads, lambda: listed.extend(asyncio.run(page)))
@@ -224,7 +235,12 @@ def test_a_search_looks_at_so_many_rows_and_no_more(reads: Reads) -> None:
     for scan_max in (1_000, 10_000):
         query = TaskSearch(owner=Owners.ALL, agent=None, text="no such words", scan_max=scan_max)
         pages: list[Any] = []
-        steps = steps_of(reads, lambda query=query, pages=pages: pages.append(search_tasks(reads, query)))
+
+        async def decode(data: bytes, task: int) -> tuple[TaskHead, bool]:
+            return reads.head_of(data, task)
+
+        looking = Searches(statements_over(reads), decode).search(query)
+        steps = steps_of(reads, lambda looking=looking, pages=pages: pages.append(asyncio.run(looking)))
         assert pages[0].rows == ()
         assert pages[0].after == TASKS - scan_max + 1
         assert scan_max < steps < 20 * scan_max

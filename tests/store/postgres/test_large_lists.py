@@ -13,12 +13,16 @@ from dragoman.store.api import RUNNING, ListOrder, ListQuery, Owners, TaskSearch
 from dragoman.store.codec import Codec
 from dragoman.store.damage import DamageLog
 from dragoman.store.open import open_store
+from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.pool import Pool
-from dragoman.store.postgres.database.statements import read_statements
+from dragoman.store.postgres.database.statements import in_schema, read_statements
 from dragoman.store.postgres.listing import TaskLists
 from dragoman.store.postgres.reads import Reads
-from dragoman.store.postgres.receipts import NEWEST
-from dragoman.store.postgres.search import search_tasks
+from dragoman.store.postgres.statements import PostgresStatements
+from dragoman.store.sql.figures import KINDS
+from dragoman.store.sql.receipts import NEWEST, ReceiptTable
+from dragoman.store.sql.search import Searches
+from dragoman.store.sql.statements import statements_for_postgres
 from tests.postgres import PostgresServer
 
 TASKS, OWNERS, AGENTS = 100_000, 4, 5
@@ -109,6 +113,11 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
+def statements_over(explaining: Explaining) -> PostgresStatements:
+    """The statements that both databases share."""
+    return PostgresStatements(cast("Door", lambda: explaining), "dragoman")
+
+
 def never(work: object) -> NoReturn:
     raise AssertionError("no context gets counters here")
 
@@ -184,7 +193,7 @@ async def test_a_search_looks_at_so_many_rows_and_no_more(large: Large, scan_max
         **{"owner": Owners.ALL, "agent": None, "text": "no such words", "scan_max": scan_max, **filters}
     )
     reads = Reads(cast("Pool", explaining), {"find": ""}, Codec(), DamageLog())
-    found = await search_tasks(reads, read_statements("search.sql", "dragoman"), wanted)
+    found = await Searches(statements_over(explaining), reads.head_of).search(wanted)
     assert found.rows == ()
     assert explaining.whole == []
     # without statistics, the index that says where to stop is read whole
@@ -208,10 +217,10 @@ async def test_what_is_owed_to_webhooks_is_read_by_the_page(
 
 @pytest.mark.parametrize("before", [NEWEST, TASKS + 5_001], ids=str)
 async def test_what_webhooks_got_is_read_by_the_page(large: Large, before: int) -> None:
-    statements = read_statements("receipts.sql", "dragoman")
     explaining = Explaining(large.connection, reads_on=True)
-    assert len(await explaining.read(statements["receipts"], before, LIMIT)) == LIMIT
-    assert len(await explaining.read(statements["receipts_of_task"], NEWEST, LIMIT, "task-090000")) == 1
+    receipts = ReceiptTable(statements_over(explaining))
+    assert len(await receipts.page(limit=LIMIT, before=before)) == LIMIT
+    assert len(await receipts.page(limit=LIMIT, task_id="task-090000")) == 1
     assert explaining.whole == []
     assert explaining.rows <= 5 * LIMIT
 
@@ -234,7 +243,7 @@ async def test_old_receipts_are_found_by_their_age(large: Large) -> None:
     undone = large.connection.transaction()
     await undone.start()
     with pytest.raises(Explained):
-        await explaining.read(read_statements("receipts.sql", "dragoman")["sweep_receipts"], START_MS + 50, LIMIT)
+        await explaining.read(in_schema(statements_for_postgres()["sweep_receipts"], "dragoman"), START_MS + 50, LIMIT)
     await undone.rollback()
     assert explaining.whole == []
     assert explaining.rows <= 5 * LIMIT
@@ -242,10 +251,18 @@ async def test_old_receipts_are_found_by_their_age(large: Large) -> None:
 
 async def test_what_agents_have_to_do_is_read_from_counters(large: Large) -> None:
     explaining = Explaining(large.connection, reads_on=True)
-    agents = await explaining.read(read_statements("figures.sql", "dragoman")["open_by_agent"])
-    assert [row["agent"] for row in agents] == [f"agent-{number}" for number in range(AGENTS)]
+    agents = await statements_over(explaining).read("open_by_agent")
+    assert [agent for agent, *_ in agents] == [f"agent-{number}" for number in range(AGENTS)]
     assert explaining.whole == []
     assert explaining.rows <= 5 * OWNERS * AGENTS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_oldest_task_of_a_kind_is_the_first_in_an_index(large: Large, kind: int) -> None:
+    explaining = Explaining(large.connection, reads_on=True)
+    assert len(await statements_over(explaining).read("oldest_kept", kind)) == (kind < 2)
+    assert explaining.whole == []
+    assert explaining.rows <= 2
 
 
 def test_the_states_that_run_are_the_first_two() -> None:

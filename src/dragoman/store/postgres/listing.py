@@ -34,7 +34,7 @@ from dragoman.store.damage import state_of
 from dragoman.store.files import leaving_out, putting_back
 from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.reads import Reads
-from dragoman.store.postgres.search import task_rows
+from dragoman.store.sql.search import read_task_rows
 
 log = logging.getLogger("dragoman.store")
 
@@ -52,6 +52,9 @@ TYPES = {
     "most": "int",
 }
 """The types that PostgreSQL cannot infer from the position of a value."""
+
+TASK_ROW = "task", "head", "state", "status_ms", "holder", "cancel"
+"""The columns of a task without its log, up to its text."""
 
 MANY = 1_000
 """A context with as many tasks gets counters. To count them in the index costs 0.16 ms, a tenth of the whole list."""
@@ -108,8 +111,11 @@ class TaskLists:
     async def rows(self, query: ListQuery) -> ListedRows:
         """Read the same page without logs."""
         rows = await self._read(query, "list_rows")
-        read = [row for row in rows if row["task"] is not None]
-        return ListedRows(await task_rows(self._reads, read), rows[0]["total"], rows[0]["found"] > len(read))
+        read = [
+            (*(row[column] for column in TASK_ROW), from_text(row["text"])) for row in rows if row["task"] is not None
+        ]
+        tasks = await read_task_rows(read, self._reads.head_of)
+        return ListedRows(tasks, rows[0]["total"], rows[0]["found"] > len(read))
 
     async def _read(self, query: ListQuery, name: str, *, files: bool = False) -> Sequence[Any]:
         """The rows of a page, at least one. A large context is counted for the pages to come."""

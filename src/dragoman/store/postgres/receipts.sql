@@ -21,31 +21,3 @@ WITH arrived AS MATERIALIZED (
 INSERT INTO dragoman.receipts (delivery, task, seq, part, made_ms, arrived_ms, took_ms, bytes, attempts, status, id, config_id,
     url, dialect, reason, digest)
 SELECT * FROM arrived ON CONFLICT DO NOTHING;
-
--- name: receipts
--- Receipts with numbers below $1, the highest first.
-SELECT r.delivery, r.id, t.id, s.agent, r.config_id, r.url, r.seq, r.part, r.dialect, r.attempts, r.made_ms, r.arrived_ms,
-    r.status, r.took_ms, r.bytes, r.reason, r.digest
-FROM dragoman.receipts r JOIN dragoman.tasks t ON t.task = r.task JOIN dragoman.scopes s ON s.scope = t.scope
-WHERE r.delivery < $1 ORDER BY r.delivery DESC LIMIT $2;
-
--- name: receipts_of_task
--- The same for a task.
-SELECT r.delivery, r.id, t.id, s.agent, r.config_id, r.url, r.seq, r.part, r.dialect, r.attempts, r.made_ms, r.arrived_ms,
-    r.status, r.took_ms, r.bytes, r.reason, r.digest
-FROM dragoman.tasks t CROSS JOIN LATERAL (SELECT * FROM dragoman.receipts r WHERE r.task = t.task AND r.delivery < $1
-    ORDER BY r.delivery DESC LIMIT $2) r JOIN dragoman.scopes s ON s.scope = t.scope
-WHERE t.id = $3 ORDER BY r.delivery DESC;
-
--- name: find_receipt
--- The number of the newest receipt with an id.
-SELECT max(delivery) FROM dragoman.receipts WHERE id = $1;
-
--- name: sweep_receipts
--- Delete at most $2 receipts of deliveries that arrived before a time. Returns how many.
-WITH old AS MATERIALIZED (
-    SELECT delivery FROM dragoman.receipts WHERE arrived_ms < $1 ORDER BY arrived_ms LIMIT $2 FOR UPDATE SKIP LOCKED
-), gone AS (
-    DELETE FROM dragoman.receipts r USING old WHERE r.delivery = ANY (ARRAY[old.delivery]) RETURNING 1
-)
-SELECT count(*) FROM gone;

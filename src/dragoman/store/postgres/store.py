@@ -41,7 +41,7 @@ from dragoman.store.api import (
 from dragoman.store.audit import AuditTrail
 from dragoman.store.codec import Codec
 from dragoman.store.damage import DamageLog
-from dragoman.store.figures import StoreFigures, read_oldest, read_open_tasks
+from dragoman.store.figures import StoreFigures
 from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Outbox
@@ -57,9 +57,7 @@ from dragoman.store.postgres.ledger import Again, Ledger
 from dragoman.store.postgres.listing import TaskLists
 from dragoman.store.postgres.outbox import OutboxTables
 from dragoman.store.postgres.reads import Reads
-from dragoman.store.postgres.receipts import ReceiptTable
 from dragoman.store.postgres.replicas import SharedReplicas
-from dragoman.store.postgres.search import changed_tasks, search_tasks
 from dragoman.store.postgres.shared import SharedRows
 from dragoman.store.postgres.statements import PostgresStatements
 from dragoman.store.postgres.submission import Submission
@@ -70,7 +68,10 @@ from dragoman.store.receipts import Receipts
 from dragoman.store.replicas import Heartbeat, Replicas
 from dragoman.store.shared import Shared
 from dragoman.store.sql.audit import AuditTable
+from dragoman.store.sql.figures import read_figures
 from dragoman.store.sql.keys import KeyTable
+from dragoman.store.sql.receipts import ReceiptTable
+from dragoman.store.sql.search import Searches
 from dragoman.store.sql.usage import UsageTable
 from dragoman.store.usage import AnswerUsage, UsageBook
 from dragoman.store.worker_leases import WorkerLeases
@@ -102,7 +103,7 @@ class PostgresStore:
         self.replicas = self._replicas = SharedReplicas(
             door, self._address, clock, heartbeat or Heartbeat(), self._history
         )
-        statements = PostgresStatements(door, self._address.schema)
+        self._statements = statements = PostgresStatements(door, self._address.schema)
         self.shared: Shared = SharedRows(door, self._address.schema)
         self.worker_leases: WorkerLeases = LeaseRows(door, self._address.schema)
         self.keys: KeyRing = KeyTable(statements, self._damage)
@@ -110,7 +111,7 @@ class PostgresStore:
         self.outbox = self._webhooks = OutboxTables(
             door, submission.start, clock, self._replicas.current, self._address.schema, self._damage
         )
-        self.receipts: Receipts = ReceiptTable(door, self._address.schema)
+        self.receipts: Receipts = ReceiptTable(statements)
         self.usage: UsageBook
         self.usage = self._usage = UsageTable(statements, submission.add_answers)
         entries = AuditWriter(door, submission.start_audit, self._address.schema)
@@ -119,9 +120,8 @@ class PostgresStore:
         self._encoder = Encoder(self._codec, clock, self._history)
         self._sql = read_statements("tasks.sql", self._address.schema)
         self._list_sql = read_statements("lists.sql", self._address.schema)
-        self._searches = read_statements("search.sql", self._address.schema)
+        self._searches = Searches(statements, self._read_head)
         self._sweeps = read_statements("sweep.sql", self._address.schema)
-        self._figures = read_statements("figures.sql", self._address.schema)
         self._opened: StoreParts | None = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -346,7 +346,7 @@ class PostgresStore:
 
     async def search(self, query: TaskSearch) -> SearchPage:
         """Two statements. Tasks that are made in between are not looked at."""
-        return await search_tasks(self._open().reads, self._searches, query)
+        return await self._searches.search(query)
 
     async def contexts(self, query: ContextQuery) -> ContextPage:
         """One statement."""
@@ -354,7 +354,10 @@ class PostgresStore:
 
     async def changes(self, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
         """One statement."""
-        return await changed_tasks(self._pool(), self._searches, since_ms, limit)
+        return await self._searches.changes(since_ms, limit)
+
+    async def _read_head(self, data: bytes, task: int) -> tuple[TaskHead, bool]:
+        return await self._open().reads.head_of(data, task)
 
     async def queued(self, agent: str, limit: int) -> tuple[str, ...]:
         """In the index of open tasks."""
@@ -395,16 +398,9 @@ class PostgresStore:
     # -- state ---------------------------------------------------------------------------------------------------------
 
     async def figures(self) -> StoreFigures:
-        """Three statements. The size is that of the tables with their indexes."""
-        pool = self._open().pool
-        open_tasks = await pool.read(self._figures["open_by_agent"])
-        ((size_bytes,),) = await pool.read(self._figures["size_bytes"], self._address.schema)
-        (oldest,) = await pool.read(self._figures["oldest_rows"])
-        return StoreFigures(
-            size_bytes=size_bytes,
-            oldest=read_oldest(tuple(oldest)),
-            open_tasks=read_open_tasks((from_text(row[0]), *tuple(row)[1:]) for row in open_tasks),
-        )
+        """The size is that of the tables with their indexes."""
+        ((size_bytes,),) = await self._statements.read("size_bytes", self._address.schema)
+        return await read_figures(self._statements, size_bytes)
 
     def watch(self, committed: asyncio.Event | None) -> None:
         """As the protocol says."""

@@ -33,6 +33,9 @@ class Word(Struct, frozen=True):
     postgres: str | None = None
 
 
+COUNTED_SCOPES = """(SELECT s.scope, s.agent, sum(n0) AS n0, sum(n1) AS n1, sum(n2) AS n2, sum(n3) AS n3
+    FROM dragoman.scopes s JOIN dragoman.counts USING (scope) GROUP BY s.scope)"""
+
 WORDS = (
     Word(r"\bdragoman\.", ""),
     Word(r"\$(\d+)", r"?\1"),
@@ -40,9 +43,17 @@ WORDS = (
     Word(r"(?<!LEFT )\bJOIN\b", "CROSS JOIN"),
     Word(r"\bstrpos\(", "instr("),
     Word(r"\bleast\(", "min("),
+    Word(r"= ANY \(ARRAY\((SELECT [^()]*)\)\)", r"IN (\1)"),  # PostgreSQL could join the latter in a worse way
+    Word(r' COLLATE "C"', ""),
     Word(r"\s+FOR UPDATE SKIP LOCKED\b", ""),  # nobody else writes to a file
     Word(r"\bFALSE\(([\w.]+)\)", r"\1 = 0", r"NOT \1"),  # as the indexes spell it
     Word(r"\bPLACE_OF_ACT\b", "entry", "xact"),  # in PostgreSQL, entries may be committed in another order
+    Word(
+        r"\bKIND\((\w)\)",  # 0 for a task that has not ended, 1 if it has, 2 without its log
+        r"(\1.state > 3) + \1.pruned",
+        r"(CASE WHEN \1.state < 4 THEN 0 WHEN \1.pruned THEN 2 ELSE 1 END)",
+    ),
+    Word(r"\bCOUNTED_SCOPES\b", "scopes", COUNTED_SCOPES),  # PostgreSQL keeps the counts of each replica
     Word(r"\bBY_INDEX\((\w+)\)", r"INDEXED BY \1", ""),  # for an index that SQLite would not choose
 )
 

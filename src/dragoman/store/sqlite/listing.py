@@ -27,9 +27,9 @@ from dragoman.store.api import (
 )
 from dragoman.store.damage import state_of
 from dragoman.store.files import leaving_out
+from dragoman.store.sql.search import make_task_row
 from dragoman.store.sqlite.connection import fetch
 from dragoman.store.sqlite.reads import Reads
-from dragoman.store.sqlite.search import task_row
 
 STATEMENTS = {
     (False, False): ("list_states", "scope_counts", "count_after"),
@@ -62,7 +62,7 @@ def list_rows(reads: Reads, query: ListQuery) -> ListedRows:
             size += len(row[1])
             if query.max_bytes is not None and size > query.max_bytes and rows:
                 break
-            rows.append(task_row(reads, row))
+            rows.append(make_task_row(row, *reads.head_of(row[1], row[0])))
         return ListedRows(tuple(rows), total, len(numbers) > len(rows))
 
 

@@ -241,21 +241,6 @@ WHERE t.task = :task AND NOT EXISTS (
     SELECT 1 FROM tasks n INDEXED BY tasks_by_context WHERE n.scope = t.scope AND n.context = t.context
         AND n.state IN (0, 1, 2, 3, 4, 5, 6, 7) AND (n.status_ms, n.id) > (t.status_ms, t.id));
 
--- name: search_end
--- The last of the :scan newest tasks between two numbers. For the oldest, DESC is replaced by ASC.
-SELECT task FROM tasks WHERE task BETWEEN :first AND :last ORDER BY task DESC LIMIT 1 OFFSET :scan - 1;
-
--- name: search
--- The tasks that fit between two numbers, the newest first, or with ASC for DESC the oldest. Their rows are read in the order of the table.
-SELECT t.task, t.head, t.state, t.status_ms, t.holder, t.cancel, t.text
-FROM tasks t CROSS JOIN scopes s ON s.scope = t.scope
-WHERE t.task BETWEEN :first AND :last AND (:owner IS NULL OR s.owner = :owner) AND (:agent IS NULL OR s.agent = :agent)
-    AND (:context IS NULL OR t.context = :context) AND (:state IS NULL OR t.state = :state)
-    AND (:after_ms IS NULL OR t.status_ms >= :after_ms) AND (:before_ms IS NULL OR t.status_ms < :before_ms)
-    AND (:dialect IS NULL OR t.dialect = :dialect) AND (:key IS NULL OR t.key = :key)
-    AND (:text IS NULL OR instr(lower(t.text), lower(:text)))
-ORDER BY t.task DESC LIMIT :limit;
-
 -- name: changes
 -- The ?2 oldest statuses that are not older than ?1. Those of interrupted and ended tasks are found by the index of the sweep,
 -- all others by owners and agents that have any.

@@ -19,7 +19,6 @@ from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored, Unknown
 from dragoman.store.codec import NOTE_MARKS, TERMINAL_FROM, Codec, SkippedChunk, Unreadable, check_state, decode
 from dragoman.store.damage import DamageLog, RowFacts, bare_record, state_of
-from dragoman.store.figures import StoreFigures, read_oldest, read_open_tasks
 from dragoman.store.files import file_bytes, kept_apart, putting_back
 from dragoman.store.sqlite.connection import fetch
 
@@ -283,17 +282,15 @@ class Reads:
         """The heads of delegated tasks that wait for an answer, oldest first."""
         return self.heads("asking", ())
 
-    def figures(self, path: Path | None) -> StoreFigures:
-        """The size of the store, whose file is `path`, and the tasks that have not ended."""
-        with self._gate:
-            open_tasks = read_open_tasks(fetch(self.cursor, self.sql["open_by_agent"]))
-            (oldest,) = fetch(self.cursor, self.sql["oldest_rows"])
-            size_bytes = 0 if path is not None else int(self.cursor.execute(self.sql["size_bytes"]).get)
-        if path is not None:
-            for file in (path, path.with_name(f"{path.name}-wal")):
-                with suppress(FileNotFoundError):  # there is no WAL while nothing is written
-                    size_bytes += file.stat().st_size
-        return StoreFigures(size_bytes=size_bytes, open_tasks=open_tasks, oldest=read_oldest(oldest))
+    def size_bytes(self, path: Path | None) -> int:
+        """The size of the store, whose file is `path`."""
+        if path is None:
+            return int(self.point("size_bytes"))
+        size = 0
+        for file in (path, path.with_name(f"{path.name}-wal")):
+            with suppress(FileNotFoundError):  # there is no WAL while nothing is written
+                size += file.stat().st_size
+        return size
 
     def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
         """The events that follow seq `after`, until `limit_bytes` are reached."""

@@ -18,32 +18,6 @@ DELETE FROM receipts WHERE delivery IN (
         CROSS JOIN receipts o ON o.task = t.task AND o.delivery <= (SELECT n.delivery FROM receipts n WHERE n.task = t.task
             ORDER BY n.delivery DESC LIMIT 1 OFFSET ?2));
 
--- name: receipts
--- Receipts by number, the highest first. KEPT is replaced by one of the two below.
-SELECT r.delivery, r.id, t.id, s.agent, r.config_id, r.url, r.seq, r.part, r.dialect, r.attempts, r.made_ms, r.arrived_ms,
-    r.status, r.took_ms, r.bytes, r.reason, r.digest
-FROM KEPT CROSS JOIN scopes s ON s.scope = t.scope WHERE r.delivery < ?1 ORDER BY r.delivery DESC LIMIT ?2;
-
--- name: kept_of_all
--- In the order of the deliveries.
-receipts r CROSS JOIN tasks t ON t.task = r.task
-
--- name: kept_of_task
--- Those of the task ?3, so that no other receipt is looked at.
-(SELECT * FROM tasks WHERE id = ?3) t CROSS JOIN receipts r ON r.task = t.task
-
--- name: find_receipt
--- The number of the newest receipt with an id.
-SELECT max(delivery) FROM receipts WHERE id = ?1;
-
--- name: old_receipts
--- Whether a delivery arrived before a time.
-SELECT EXISTS (SELECT 1 FROM receipts WHERE arrived_ms < ?1);
-
--- name: sweep_receipts
--- Delete at most ?2 receipts of deliveries that arrived before a time, the oldest first.
-DELETE FROM receipts WHERE delivery IN (SELECT delivery FROM receipts WHERE arrived_ms < ?1 ORDER BY arrived_ms LIMIT ?2);
-
 -- name: delete_receipts
 -- Delete the receipts of a task.
 DELETE FROM receipts WHERE task = ?1;

@@ -54,7 +54,10 @@ from dragoman.store.receipts import Receipts
 from dragoman.store.replicas import LocalReplicas, Replicas
 from dragoman.store.shared import Shared
 from dragoman.store.sql.audit import AuditTable
+from dragoman.store.sql.figures import read_figures
 from dragoman.store.sql.keys import KeyTable
+from dragoman.store.sql.receipts import ReceiptTable
+from dragoman.store.sql.search import Searches
 from dragoman.store.sql.statements import statements_for_sqlite
 from dragoman.store.sql.usage import UsageTable
 from dragoman.store.sqlite.answer_counts import AnswerCounts
@@ -65,10 +68,8 @@ from dragoman.store.sqlite.listing import list_contexts, list_rows, list_tasks, 
 from dragoman.store.sqlite.outbox import OutboxTables, webhook
 from dragoman.store.sqlite.pool import ConnectionPool, Door, Readers
 from dragoman.store.sqlite.reads import Reads
-from dragoman.store.sqlite.receipts import ReceiptTable
 from dragoman.store.sqlite.recent import RecentTasks
 from dragoman.store.sqlite.schema import migrate, migrate_beside, migrations, read_statements
-from dragoman.store.sqlite.search import changed_tasks, search_tasks
 from dragoman.store.sqlite.shared import SharedTable
 from dragoman.store.sqlite.statements import SqliteStatements
 from dragoman.store.sqlite.sweep import Horizon, find_victims
@@ -118,11 +119,12 @@ class SqliteStore:
         """The writer, for writes that only the owner of the file may make."""
         self._holds: dict[str, Hold] = {}
         self.outbox: Outbox = OutboxTables(self._open)
-        statements = SqliteStatements(self._open)
+        self._statements = statements = SqliteStatements(self._open)
         self.keys: KeyRing = KeyTable(statements, self._damage)
         self.audit: AuditTrail = AuditTable(statements, partial(add_entries, self._open))
         self.shared: Shared = SharedTable(self._open, clock)
-        self.receipts: Receipts = ReceiptTable(self._open)
+        self.receipts: Receipts = ReceiptTable(statements)
+        self._searches = Searches(statements, self._read_head)
         self.usage: UsageBook
         self.usage = self._usage = UsageTable(statements, AnswerCounts(self._open).add)
         self._worker_leases = LeaseTable(time.monotonic)
@@ -452,8 +454,8 @@ class SqliteStore:
         return await self._readers.run(lambda reads: list_rows(reads, query))
 
     async def search(self, query: TaskSearch) -> SearchPage:
-        """On a reader thread."""
-        return await self._readers.run(lambda reads: search_tasks(reads, query))
+        """On a reader thread, but for the heads."""
+        return await self._searches.search(query)
 
     async def contexts(self, query: ContextQuery) -> ContextPage:
         """A page of contexts."""
@@ -461,7 +463,14 @@ class SqliteStore:
 
     async def changes(self, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
         """On a reader thread."""
-        return await self._readers.run(lambda reads: changed_tasks(reads, since_ms, limit))
+        return await self._searches.changes(since_ms, limit)
+
+    async def _read_head(self, data: bytes, task: int) -> tuple[TaskHead, bool]:
+        """The head of the task with a number: see `Reads.head_of`."""
+        try:
+            return self._reads.head_of(data, task)
+        except apsw.Error as error:
+            raise translated(error, self._location) from error
 
     async def claim(
         self,
@@ -566,7 +575,8 @@ class SqliteStore:
     async def figures(self) -> StoreFigures:
         """On a reader thread. The size is that of the file and its WAL."""
         path = self._location.path
-        return await self._readers.run(lambda reads: reads.figures(path))
+        size_bytes = await self._readers.run(lambda reads: reads.size_bytes(path))
+        return await read_figures(self._statements, size_bytes)
 
     def watch(self, committed: asyncio.Event | None) -> None:
         """As the protocol says."""

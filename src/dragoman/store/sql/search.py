@@ -1,0 +1,97 @@
+"""A search through tasks by what no index answers, and the tasks whose status has changed lately.
+
+Invariant: no log is read. A search looks at so many rows of the table and no more, in the order of their numbers.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from dragoman.model.task import STATES, TaskHead
+from dragoman.store.api import Owners, SearchPage, StatusRow, TaskRow, TaskSearch, Unknown
+from dragoman.store.damage import state_of
+from dragoman.store.sql.statements import Statements
+
+NUMBER_MAX = (1 << 63) - 1
+"""The largest number that a task may have. The smallest is 1."""
+
+ReadHead = Callable[[bytes, int], Awaitable[tuple[TaskHead, bool]]]
+"""Decodes the head of the task with a number, and says whether it could. Raises Unknown if the task is gone."""
+
+
+class Searches:
+    """Looks through the tasks."""
+
+    def __init__(self, statements: Statements, read_head: ReadHead) -> None:
+        self._statements = statements
+        self._read_head = read_head
+
+    async def search(self, query: TaskSearch) -> SearchPage:
+        """Look through the tasks as `query` says. Those that are made meanwhile are not looked at."""
+        first, last = 1, NUMBER_MAX
+        if query.oldest:
+            first = first if query.after is None else query.after + 1
+        else:
+            last = last if query.after is None else query.after - 1
+        look, search = ("search_end_oldest", "search_oldest") if query.oldest else ("search_end", "search")
+        ends = await self._statements.read(look, first, last, query.scan_max)
+        end: int | None = ends[0][0] if ends else None
+        if end is not None:
+            first, last = (first, end) if query.oldest else (end, last)
+        found = await self._statements.read(
+            search,
+            first,
+            last,
+            None if isinstance(query.owner, Owners) else query.owner,
+            query.agent,
+            query.context_id,
+            None if query.state is None else STATES.index(query.state),
+            query.status_after_ms,
+            query.status_before_ms,
+            query.dialect,
+            query.text,
+            query.limit,
+            query.key,
+        )
+        rows = await read_task_rows(found, self._read_head)
+        return SearchPage(rows, found[-1][0] if len(found) == query.limit else end)
+
+    async def changes(self, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
+        """The tasks whose status is not older than a time."""
+        return tuple(
+            StatusRow(
+                id=task_id,
+                agent=agent,
+                owner=owner,
+                context_id=context,
+                state=state_of(state),
+                status_ms=status_ms,
+                seq=seq,
+            )
+            for task_id, agent, owner, context, state, status_ms, seq in await self._statements.read(
+                "changes", since_ms, limit
+            )
+        )
+
+
+async def read_task_rows(rows: Iterable[tuple[Any, ...]], read_head: ReadHead) -> tuple[TaskRow, ...]:
+    """Decode tasks without their logs. Those that have been deleted meanwhile are left out."""
+    found: list[TaskRow] = []
+    for row in rows:
+        with suppress(Unknown):
+            found.append(make_task_row(row, *await read_head(row[1], row[0])))
+    return tuple(found)
+
+
+def make_task_row(row: tuple[Any, ...], head: TaskHead, readable: bool) -> TaskRow:
+    """Make a task without its log from its number, the bytes of its head, state, status, holder, cancel and text."""
+    _, _, state, status_ms, holder, cancel, text = row
+    return TaskRow(
+        head=head,
+        state=state_of(state),
+        status_ms=status_ms,
+        holder=holder,
+        cancel_requested=bool(cancel),
+        text=text,
+        unreadable=not readable,
+    )

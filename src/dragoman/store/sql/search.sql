@@ -1,0 +1,28 @@
+-- The statements of a search through tasks by what no index answers.
+
+-- name: search_end
+-- The last of the $3 newest tasks between two numbers.
+SELECT t.task FROM dragoman.tasks t WHERE t.task BETWEEN $1 AND $2 ORDER BY t.task DESC LIMIT 1 OFFSET $3::int - 1;
+
+-- name: search_end_oldest
+-- The last of the $3 oldest ones.
+SELECT t.task FROM dragoman.tasks t WHERE t.task BETWEEN $1 AND $2 ORDER BY t.task LIMIT 1 OFFSET $3::int - 1;
+
+-- name: searched
+-- The tasks that fit between two numbers, by 3 owner, 4 agent, 5 context, 6 state, 7 and 8 bounds of the status, 9 dialect,
+-- 10 text, 12 key, where null stands for any. `lower` changes the letters a to z alone, because of the collation.
+SELECT t.task, t.head, t.state, t.status_ms, t.holder, t.cancel, t.text
+FROM dragoman.tasks t JOIN dragoman.scopes s ON s.scope = t.scope
+WHERE t.task BETWEEN $1 AND $2 AND ($3::text IS NULL OR s.owner = $3) AND ($4::text IS NULL OR s.agent = $4)
+    AND ($5::text IS NULL OR t.context = $5) AND ($6::int IS NULL OR t.state = $6)
+    AND ($7::bigint IS NULL OR t.status_ms >= $7) AND ($8::bigint IS NULL OR t.status_ms < $8)
+    AND ($9::text IS NULL OR t.dialect = $9) AND ($12::text IS NULL OR t.key = $12)
+    AND ($10::text IS NULL OR strpos(lower(t.text), lower($10::text COLLATE "C")) > 0)
+
+-- name: search
+-- The newest of them, at most $11.
+PIECE(searched) ORDER BY t.task DESC LIMIT $11;
+
+-- name: search_oldest
+-- The oldest of them.
+PIECE(searched) ORDER BY t.task LIMIT $11;
