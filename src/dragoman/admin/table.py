@@ -3,46 +3,16 @@
 Invariant: each name stands once. A path with a suffix stands before the one that would match it as an id.
 """
 
-from dragoman.admin.audit import LIST_AUDIT
-from dragoman.admin.keys import CREATE_KEY, LIMIT_KEY, LIST_KEYS, REVOKE_KEY, ROTATE_KEY, SHOW_BEGUN, SHOW_KEY
-from dragoman.admin.logs import READ_CONTENT, READ_LOG, READ_MOMENT, READ_TREE, READ_WIRE
-from dragoman.admin.overview import (
-    FOLLOW_CHANGES,
-    LIST_AGENTS,
-    LIST_REPLICAS,
-    LIST_UPSTREAMS,
-    LIST_WORKERS,
-    SHOW_STATS,
-)
+from dragoman.admin import audit, keys, logs, overview, tasks, usage, webhooks
 from dragoman.admin.question import AnyQuestion
-from dragoman.admin.tasks import (
-    ANSWER_TASK,
-    ASK_UPSTREAM,
-    CANCEL_TASK,
-    CANCEL_TASKS,
-    DELETE_TASK,
-    DELETE_TASKS,
-    LIST_CONVERSATIONS,
-    LIST_TASKS,
-    SEND_AGAIN,
-    SHOW_TASK,
-)
-from dragoman.admin.usage import SHOW_USAGE
-from dragoman.admin.webhooks import (
-    DELETE_WEBHOOKS,
-    LIST_PAUSED_HOSTS,
-    LIST_WEBHOOKS,
-    PAUSE_HOST,
-    READ_DELIVERIES,
-    REDELIVER_WEBHOOKS,
-    RESUME_HOST,
-    SHOW_WEBHOOK,
-)
 
 QUESTIONS: tuple[AnyQuestion, ...] = (
-    *(LIST_TASKS, LIST_CONVERSATIONS, CANCEL_TASKS, CANCEL_TASK, ANSWER_TASK, SEND_AGAIN, DELETE_TASKS, DELETE_TASK),
-    *(SHOW_TASK, READ_LOG, FOLLOW_CHANGES, READ_CONTENT, READ_MOMENT, READ_TREE, ASK_UPSTREAM, READ_DELIVERIES),
-    *(READ_WIRE, LIST_KEYS, CREATE_KEY, LIMIT_KEY, ROTATE_KEY, REVOKE_KEY, SHOW_BEGUN, SHOW_KEY, LIST_AUDIT),
-    *(LIST_WEBHOOKS, REDELIVER_WEBHOOKS, DELETE_WEBHOOKS, LIST_PAUSED_HOSTS, PAUSE_HOST, RESUME_HOST, SHOW_WEBHOOK),
-    *(LIST_AGENTS, LIST_WORKERS, LIST_UPSTREAMS, LIST_REPLICAS, SHOW_STATS, SHOW_USAGE),
+    *(tasks.LIST_TASKS, tasks.LIST_CONVERSATIONS, tasks.CANCEL_TASKS, tasks.CANCEL_TASK, tasks.ANSWER_TASK),
+    *(tasks.SEND_AGAIN, tasks.DELETE_TASKS, tasks.DELETE_TASK, tasks.SHOW_TASK, logs.READ_LOG),
+    *(overview.FOLLOW_CHANGES, logs.READ_CONTENT, logs.READ_MOMENT, logs.READ_TREE, tasks.ASK_UPSTREAM),
+    *(webhooks.READ_DELIVERIES, logs.READ_WIRE, keys.LIST_KEYS, keys.CREATE_KEY, keys.LIMIT_KEY, keys.ROTATE_KEY),
+    *(keys.REVOKE_KEY, keys.SHOW_BEGUN, keys.SHOW_KEY, audit.LIST_AUDIT, webhooks.LIST_WEBHOOKS),
+    *(webhooks.REDELIVER_WEBHOOKS, webhooks.DELETE_WEBHOOKS, webhooks.LIST_PAUSED_HOSTS, webhooks.PAUSE_HOST),
+    *(webhooks.RESUME_HOST, webhooks.SHOW_WEBHOOK, overview.LIST_AGENTS, overview.LIST_WORKERS),
+    *(overview.LIST_UPSTREAMS, overview.LIST_REPLICAS, overview.SHOW_STATS, usage.SHOW_USAGE),
 )

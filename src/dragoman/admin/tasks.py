@@ -11,7 +11,7 @@ from dragoman.admin.question import Question
 from dragoman.model.errors import InvalidParams
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.parts import TEXT_CHARACTERS
-from dragoman.model.task import TERMINAL, Phase, Progress, Usage
+from dragoman.model.task import TERMINAL, Phase, Progress, TaskState, Usage
 
 StateWord = Literal[
     "submitted", "working", "input-required", "auth-required", "completed", "failed", "canceled", "rejected"
@@ -19,6 +19,11 @@ StateWord = Literal[
 
 
 STATES_BY_WORD = {word: state for state, word in SPELLED.items()}
+
+
+def state_word(state: TaskState) -> StateWord:
+    """The word of operators for a state."""
+    return SPELLED[state]  # type: ignore[return-value]  # the words of StateWord
 
 
 SearchText = Annotated[str, Meta(min_length=1, max_length=TEXT_CHARACTERS)]

@@ -6,19 +6,10 @@ out as a call of the task's owner. Only bindings that have admitted an operator 
 
 from collections.abc import Callable, Mapping
 
-from dragoman.admin.logs import READ_CONTENT, READ_MOMENT, READ_TREE, READ_WIRE, LogQuery
-from dragoman.admin.overview import LIST_AGENTS, LIST_REPLICAS, LIST_UPSTREAMS, LIST_WORKERS, SHOW_STATS, UpstreamLines
+from dragoman.admin import logs, overview, tasks
+from dragoman.admin.logs import LogQuery
+from dragoman.admin.overview import UpstreamLines
 from dragoman.admin.question import Answer, Given, Question
-from dragoman.admin.tasks import (
-    ANSWER_TASK,
-    ASK_UPSTREAM,
-    CANCEL_TASK,
-    CANCEL_TASKS,
-    DELETE_TASK,
-    DELETE_TASKS,
-    LIST_CONVERSATIONS,
-    SEND_AGAIN,
-)
 from dragoman.bus.api import Bus, NoBus
 from dragoman.config.prices import NO_PRICES, Prices
 from dragoman.engine.admin.access import AccessNotes
@@ -89,43 +80,45 @@ class Administration:
         if announcer is not None:
             webhooks = DeliveryAdministration(store, clock, announcer.possible_bodies, announcer.wake)
         stored = stored_answers(store, inspector, keys, webhooks, prices)
-        overview = Overview(store, clock, pulse, jobs, operated.figures)
-        served = self._served_answers(clock, places, linked, overview)
+        figures = Overview(store, clock, pulse, jobs, operated.figures)
+        served = self._served_answers(clock, places, linked, figures)
         self._answers = Answers({**stored, **served}, self._notes, SharedReads())
 
-    def _served_answers(self, clock: Clock, places: FoldedPlaces, linked: Linked, overview: Overview) -> Functions:
+    def _served_answers(self, clock: Clock, places: FoldedPlaces, linked: Linked, figures: Overview) -> Functions:
         """The functions of the questions that only a server answers."""
-        store, tasks = self._store, self.tasks
+        store, changes = self._store, self.tasks
         conversations, playback, moments = Conversations(store), Playback(store, linked), Moments(store, places)
         wire, trees = WireReader(store, linked, places), DelegationTrees(store)
         upstreams = UpstreamQuestions(store, clock, places)
         return dict(
             (
-                bind(LIST_CONVERSATIONS, lambda asked: conversations.list(asked.given)),
-                bind(READ_CONTENT, lambda asked: playback.content(asked.id, asked.given.after, asked.given.limit)),
-                bind(READ_MOMENT, lambda asked: moments.read(asked.id, asked.given.seq)),
+                bind(tasks.LIST_CONVERSATIONS, lambda asked: conversations.list(asked.given)),
+                bind(logs.READ_CONTENT, lambda asked: playback.content(asked.id, asked.given.after, asked.given.limit)),
+                bind(logs.READ_MOMENT, lambda asked: moments.read(asked.id, asked.given.seq)),
                 bind(
-                    READ_WIRE,
+                    logs.READ_WIRE,
                     lambda asked: wire.read(
                         asked.id, asked.given.dialects.split(","), asked.given.after, asked.given.limit
                     ),
                 ),
                 bind(
-                    READ_TREE,
+                    logs.READ_TREE,
                     lambda asked: trees.read(asked.id, {each.agent: each for each in self._facts.upstreams()}),
                 ),
-                bind(ASK_UPSTREAM, lambda asked: upstreams.ask(asked.id, self._facts)),
-                bind(ANSWER_TASK, lambda asked: tasks.answer(asked.operator, asked.id, asked.given)),
-                bind(SEND_AGAIN, lambda asked: tasks.send_again(asked.operator, asked.id)),
-                bind(CANCEL_TASK, lambda asked: tasks.cancel(asked.operator, asked.id, asked.given.reason)),
-                bind(CANCEL_TASKS, lambda asked: tasks.cancel_many(asked.operator, asked.given)),
-                bind(DELETE_TASK, lambda asked: tasks.delete(asked.operator, asked.id, force=asked.given.force)),
-                bind(DELETE_TASKS, lambda asked: tasks.delete_many(asked.operator, asked.given)),
-                bind(LIST_AGENTS, lambda _: overview.agents(self._facts)),
-                bind(LIST_WORKERS, lambda _: overview.workers(self._facts)),
-                bind(LIST_UPSTREAMS, self._upstreams),
-                bind(LIST_REPLICAS, lambda _: overview.replicas()),
-                bind(SHOW_STATS, lambda _: overview.stats(self._facts.open_streams())),
+                bind(tasks.ASK_UPSTREAM, lambda asked: upstreams.ask(asked.id, self._facts)),
+                bind(tasks.ANSWER_TASK, lambda asked: changes.answer(asked.operator, asked.id, asked.given)),
+                bind(tasks.SEND_AGAIN, lambda asked: changes.send_again(asked.operator, asked.id)),
+                bind(tasks.CANCEL_TASK, lambda asked: changes.cancel(asked.operator, asked.id, asked.given.reason)),
+                bind(tasks.CANCEL_TASKS, lambda asked: changes.cancel_many(asked.operator, asked.given)),
+                bind(
+                    tasks.DELETE_TASK, lambda asked: changes.delete(asked.operator, asked.id, force=asked.given.force)
+                ),
+                bind(tasks.DELETE_TASKS, lambda asked: changes.delete_many(asked.operator, asked.given)),
+                bind(overview.LIST_AGENTS, lambda _: figures.agents(self._facts)),
+                bind(overview.LIST_WORKERS, lambda _: figures.workers(self._facts)),
+                bind(overview.LIST_UPSTREAMS, self._upstreams),
+                bind(overview.LIST_REPLICAS, lambda _: figures.replicas()),
+                bind(overview.SHOW_STATS, lambda _: figures.stats(self._facts.open_streams())),
             )
         )
 

@@ -23,8 +23,9 @@ from dragoman.admin.overview import (
     UpstreamFacts,
     WorkerFacts,
 )
+from dragoman.admin.tasks import state_word
 from dragoman.engine.admin.change_hints import ChangeHints
-from dragoman.engine.admin.feeds import FeedData, FeedItem, state_word
+from dragoman.engine.admin.feeds import FeedData, FeedItem
 from dragoman.engine.admin.overview import Overview, ServerFacts
 from dragoman.engine.handlers.audit import READS
 from dragoman.model.errors import InvalidParams

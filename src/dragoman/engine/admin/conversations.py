@@ -4,10 +4,9 @@ Invariant: it only reads, and a page costs no more for more tasks in the store. 
 of a list with its context, its principal and its agent.
 """
 
-from dragoman.admin.tasks import ConversationLine, ConversationLines, ConversationQuery
+from dragoman.admin.tasks import ConversationLine, ConversationLines, ConversationQuery, state_word
 from dragoman.engine.policy import page_token, read_page_token
 from dragoman.model.ids import timestamp
-from dragoman.model.lifecycle import SPELLED
 from dragoman.store.api import ContextQuery, ContextRow, Owners, Store
 
 SEARCHES = 5
@@ -47,7 +46,7 @@ def _line(row: ContextRow) -> ConversationLine:
         context=row.id,
         agent=row.agent,
         principal=row.owner,
-        state=SPELLED[row.state],  # type: ignore[arg-type]  # the words of StateWord
+        state=state_word(row.state),
         status_at=timestamp(row.status_ms),
         tasks=row.tasks,
         text=row.text,

@@ -11,13 +11,12 @@ from msgspec.structs import asdict
 
 from dragoman.admin.logs import Tree, TreeTask, UpstreamWord
 from dragoman.admin.overview import UpstreamLine
-from dragoman.admin.tasks import STATES_BY_WORD
+from dragoman.admin.tasks import STATES_BY_WORD, state_word
 from dragoman.engine.admin.folded_places import LOG_BYTES
+from dragoman.engine.admin.playback import find_head
 from dragoman.engine.lineage import child_of
 from dragoman.engine.upstream_notes import UpstreamNotes, read_upstream_notes
-from dragoman.model.errors import TaskNotFound
 from dragoman.model.events import Delegated, Logged, Noted, StatusChanged
-from dragoman.model.lifecycle import SPELLED
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskHead, TaskState
 from dragoman.store.api import Store
 
@@ -42,8 +41,7 @@ class DelegationTrees:
 
         `upstreams` are the agents of other servers that are served here. Raises TaskNotFound, or StoreError.
         """
-        if await self._store.head(task_id) is None:
-            raise TaskNotFound(task_id)
+        await find_head(self._store, task_id)
         found: list[TreeTask] = []
         known_ids = {task_id}  # the ids that another server gave to its tasks may form a circle
         ahead: list[tuple[str, str | None, str | None]] = [(task_id, None, None)]
@@ -59,7 +57,7 @@ class DelegationTrees:
                 id=here,
                 parent=parent,
                 agent=head.agent,
-                state=SPELLED[state],  # type: ignore[arg-type]  # the words of StateWord
+                state=state_word(state),
                 created_at=head.created_at,
                 ended_at=log.ended_at,
                 url=url,
@@ -175,7 +173,7 @@ def _upstream_task(task: TreeTask, state: TaskState, sent: _SentOn, line: Upstre
         id=notes.task,
         parent=task.id,
         agent=task.agent,
-        state=SPELLED[theirs],  # type: ignore[arg-type]  # the words of StateWord
+        state=state_word(theirs),
         created_at=sent.at,
         ended_at=ended_at,
         url=None if line is None else line.url,

@@ -28,9 +28,10 @@ from dragoman.admin.webhooks import (
 from dragoman.dialects.json_bounds import EXACT_MAX
 from dragoman.engine.admin.answers import Asked
 from dragoman.engine.admin.paused_hosts import list_paused, pause_host, paused_line, resume_host
+from dragoman.engine.admin.playback import find_head
 from dragoman.engine.admin.redelivery import Render, rebuild, send_again
 from dragoman.engine.announcements import Step
-from dragoman.model.errors import InvalidParams, NotFound, TaskNotFound
+from dragoman.model.errors import InvalidParams, NotFound
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.task import TaskHead
 from dragoman.net.errors import BadUrl
@@ -150,8 +151,7 @@ def _dead(query: DeliveryQuery) -> bool | None:
 
 async def list_deliveries_of_task(store: Store, task_id: str) -> TaskDeliveries:
     """The deliveries of a task. Raises TaskNotFound or StoreError."""
-    if await store.head(task_id) is None:
-        raise TaskNotFound(task_id)
+    await find_head(store, task_id)
     receipts = await store.receipts.page(limit=RECEIPTS_MAX, task_id=task_id)
     owed = await store.outbox.owed(limit=TASK_DELIVERIES_MAX + 1, task_id=task_id)
     lines = [*map(receipt_line, receipts), *map(delivery_line, owed[:TASK_DELIVERIES_MAX])]

@@ -18,12 +18,11 @@ from dragoman.admin.overview import (
     UpstreamFacts,
     WorkerFacts,
 )
-from dragoman.admin.tasks import StateWord
-from dragoman.engine.admin.inspection import timeline_entry
+from dragoman.admin.tasks import StateWord, state_word
+from dragoman.engine.admin.playback import timeline_entry
 from dragoman.engine.handler import OpenStream, Snapshot
 from dragoman.engine.operated_tasks import OperatedTasks
 from dragoman.model.events import Logged
-from dragoman.model.lifecycle import SPELLED
 from dragoman.model.task import TERMINAL, TaskState
 from dragoman.store.api import Store
 
@@ -95,11 +94,6 @@ class LogFeed:
     def _note(self, terminal: bool, state: StateWord | None) -> None:
         if terminal:
             self._state = state
-
-
-def state_word(state: TaskState) -> StateWord:
-    """The word of operators for a state."""
-    return SPELLED[state]  # type: ignore[return-value]  # the words of StateWord
 
 
 async def follow_log(store: Store, operated: OperatedTasks, task_id: str, after: str) -> LogFeed:

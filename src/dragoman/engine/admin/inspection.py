@@ -7,27 +7,24 @@ are shortened, and nothing in an answer is a secret: webhooks are counted, and a
 import re
 from collections.abc import Callable
 
-from dragoman.admin.logs import Timeline, TimelineEntry
-from dragoman.admin.tasks import STATES_BY_WORD, ArtifactLine, TaskFilter, TaskLine, TaskLines, TaskOrder, TaskReport
-from dragoman.engine.admin.folded_places import LOG_BYTES, FoldedPlaces
-from dragoman.engine.policy import page_token, read_page_token
-from dragoman.model.errors import InvalidParams, TaskNotFound
-from dragoman.model.events import (
-    ArtifactChunk,
-    Delegated,
-    Event,
-    Intervened,
-    Logged,
-    MessageReceived,
-    Noted,
-    StatusChanged,
-    Submitted,
+from dragoman.admin.logs import Timeline
+from dragoman.admin.tasks import (
+    STATES_BY_WORD,
+    ArtifactLine,
+    TaskFilter,
+    TaskLine,
+    TaskLines,
+    TaskOrder,
+    TaskReport,
+    state_word,
 )
+from dragoman.engine.admin.folded_places import LOG_BYTES, FoldedPlaces
+from dragoman.engine.admin.playback import find_head, find_snapshot, page_facts, timeline_entry
+from dragoman.engine.policy import page_token, read_page_token
+from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import Clock, timestamp
-from dragoman.model.lifecycle import SPELLED
-from dragoman.model.message import Message
-from dragoman.model.parts import TEXT_CHARACTERS, beginning
-from dragoman.model.task import TERMINAL, phase_of
+from dragoman.model.parts import beginning
+from dragoman.model.task import phase_of
 from dragoman.store.api import ListOrder, ListQuery, Owners, Store, TaskRow, TaskSearch
 
 SEARCHES = 5
@@ -127,9 +124,7 @@ class Inspector:
 
     async def show(self, task_id: str) -> TaskReport:
         """One task. Raises TaskNotFound, or StoreError."""
-        stored = await self._store.load_snapshot(task_id)
-        if stored is None:
-            raise TaskNotFound(task_id)
+        stored = await find_snapshot(self._store, task_id)
         record = await self._places.stand(stored)
         text = beginning(record.history[0].parts) if record.history else ""
         row = TaskRow(
@@ -169,25 +164,15 @@ class Inspector:
 
     async def log(self, task_id: str, after: int, limit: int) -> Timeline:
         """At most `limit` events after seq `after`. Raises TaskNotFound, or StoreError."""
-        known = await self._store.head(task_id)
-        if known is None:
-            raise TaskNotFound(task_id)
-        _, seq, state = known
+        _, seq, state = await find_head(self._store, task_id)
         logged = (await self._store.read(task_id, after, LOG_BYTES))[:limit]
-        last = logged[-1].seq if logged else after
-        return Timeline(
-            events=tuple(map(timeline_entry, logged)),
-            seq=seq,
-            ended=state in TERMINAL,
-            pruned=(logged[0].seq > after + 1) if logged else after < seq,
-            next_after=last if logged and last < seq else None,
-        )
+        return Timeline(events=tuple(map(timeline_entry, logged)), **page_facts(logged, after, seq, state))
 
     def _line(self, row: TaskRow, now_ms: int) -> TaskLine:
         head = row.head
         return TaskLine(
             id=head.id,
-            state=SPELLED[row.state],  # type: ignore[arg-type]  # the words of StateWord
+            state=state_word(row.state),
             phase=phase_of(row.state, idle=row.holder is None or self._idle(head.id)),
             agent=head.agent,
             principal=head.owner,
@@ -240,50 +225,3 @@ def _read_cursor(cursor: str, order: TaskOrder) -> tuple[int, str]:
 
 def _ago_ms(age_s: float, now_ms: int) -> int:
     return now_ms - int(age_s * 1000)
-
-
-def timeline_entry(logged: Logged) -> TimelineEntry:
-    """An event as operators see it."""
-    event: Event = logged.event
-    match event:
-        case Submitted(message=message, timestamp=at):
-            return TimelineEntry(seq=logged.seq, at=at, kind="submitted", state="submitted", text=_text(message))
-        case MessageReceived(message=message, timestamp=at):
-            return TimelineEntry(seq=logged.seq, at=at, kind="message", text=_text(message))
-        case StatusChanged():
-            return TimelineEntry(
-                seq=logged.seq,
-                at=event.timestamp,
-                kind="status",
-                state=SPELLED[event.state],  # type: ignore[arg-type]  # the words of StateWord
-                text=_text(event.message),
-                progress=event.progress,
-            )
-        case ArtifactChunk(artifact=artifact):
-            shown = beginning(artifact.parts)
-            return TimelineEntry(seq=logged.seq, at=None, kind="artifact", artifact=artifact.artifact_id, text=shown)
-        case Delegated():
-            return TimelineEntry(
-                seq=logged.seq,
-                at=event.timestamp,
-                kind="delegated",
-                state=SPELLED[event.state],  # type: ignore[arg-type]  # the words of StateWord
-                agent=event.agent,
-                task=event.task_id or None,
-                text=_text(event.message),
-            )
-        case Noted():
-            return TimelineEntry(seq=logged.seq, at=None, kind="noted")
-        case Intervened():
-            return TimelineEntry(
-                seq=logged.seq,
-                at=event.timestamp,
-                kind="operator",
-                text=event.reason[:TEXT_CHARACTERS],
-                operator=event.operator,
-                action=event.action,
-            )
-
-
-def _text(message: Message | None) -> str:
-    return "" if message is None else beginning(message.parts)

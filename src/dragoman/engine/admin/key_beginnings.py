@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator, Iterable
 from msgspec.structs import replace
 
 from dragoman.admin.keys import BegunStreams, BegunTask, BegunWebhook, KeyBeginnings, KeyStopLine
-from dragoman.admin.tasks import StateWord
+from dragoman.admin.tasks import state_word
 from dragoman.engine.key_stops import KeyStops
 from dragoman.model.ids import timestamp
-from dragoman.model.lifecycle import SPELLED
 from dragoman.model.task import STATES, TERMINAL
 from dragoman.store.api import ListQuery, Store, TaskRow
 from dragoman.store.keyring import StoredKey
@@ -40,7 +39,7 @@ class BeginningsReader:
             if row.head.key == key.id:
                 count += 1
                 if len(tasks) < SHOWN_MAX:
-                    state: StateWord = SPELLED[row.state]  # type: ignore[assignment]  # the words of StateWord
+                    state = state_word(row.state)
                     head = row.head
                     tasks.append(BegunTask(id=head.id, agent=head.agent, state=state, created_at=head.created_at))
             elif not row.head.key:

@@ -7,10 +7,9 @@ the last ones, and says how many others there are.
 from msgspec.structs import replace
 
 from dragoman.admin.logs import Moment, MomentArtifact
+from dragoman.admin.tasks import state_word
 from dragoman.engine.admin.folded_places import FoldedPlaces
-from dragoman.engine.admin.playback import cut_message, cut_parts
-from dragoman.model.errors import TaskNotFound
-from dragoman.model.lifecycle import SPELLED
+from dragoman.engine.admin.playback import cut_message, cut_parts, find_head, find_snapshot
 from dragoman.model.message import Artifact
 from dragoman.model.task import Record
 from dragoman.store.api import Store
@@ -31,18 +30,13 @@ class Moments:
     async def read(self, task_id: str, seq: int | None) -> Moment:
         """The task after its event `seq`; None: as it stands. Raises TaskNotFound, or StoreError."""
         if seq is not None:
-            known = await self._store.head(task_id)
-            if known is None:
-                raise TaskNotFound(task_id)
-            head, last_seq, _ = known
+            head, last_seq, _ = await find_head(self._store, task_id)
             if seq < last_seq:
                 folded = await self._places.reach(head, seq)
                 if not folded.seq:
                     return Moment(seq=seq, last_seq=last_seq, state=None)
                 return _moment(folded.record(), last_seq)
-        stored = await self._store.load_snapshot(task_id)
-        if stored is None:
-            raise TaskNotFound(task_id)
+        stored = await find_snapshot(self._store, task_id)
         return _moment(await self._places.stand(stored), stored.seq)
 
 
@@ -51,7 +45,7 @@ def _moment(record: Record, last_seq: int) -> Moment:
     return Moment(
         seq=record.seq,
         last_seq=max(last_seq, record.seq),
-        state=SPELLED[record.state],  # type: ignore[arg-type]  # the words of StateWord
+        state=state_word(record.state),
         at=record.status.timestamp,
         status_message=None if said is None else cut_message(said)[0],
         history=tuple([cut_message(each)[0] for each in record.history[-MESSAGES_MAX:]]),

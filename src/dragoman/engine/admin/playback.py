@@ -1,11 +1,15 @@
-"""Playback: the log of a task with its whole content, for an operator.
+"""Playback: the events of a task as operators read them, with all that they hold or only its beginning.
 
 Invariant: it only reads.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 from msgspec.structs import replace
 
-from dragoman.admin.logs import LogEvent, Recording
+from dragoman.admin.logs import LogEvent, Recording, TimelineEntry
+from dragoman.admin.tasks import state_word
 from dragoman.engine.admin.folded_places import LOG_BYTES, Linked, unlinked
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.events import (
@@ -18,10 +22,10 @@ from dragoman.model.events import (
     StatusChanged,
     Submitted,
 )
-from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message, Part
-from dragoman.model.task import TERMINAL
-from dragoman.store.api import Store
+from dragoman.model.parts import TEXT_CHARACTERS, beginning
+from dragoman.model.task import TERMINAL, TaskHead, TaskState
+from dragoman.store.api import Store, Stored
 
 READ_BYTES = 32 << 10
 """About how many stored bytes the first read for a page returns: a page of small events needs no more."""
@@ -42,19 +46,10 @@ class Playback:
 
     async def content(self, task_id: str, after: int, limit: int) -> Recording:
         """At most `limit` events after seq `after`. Raises TaskNotFound, or StoreError."""
-        known = await self._store.head(task_id)
-        if known is None:
-            raise TaskNotFound(task_id)
-        _, seq, state = known
+        _, seq, state = await find_head(self._store, task_id)
         logged = await self._read(task_id, after, limit)
-        last = logged[-1].seq if logged else after
-        return Recording(
-            events=tuple([self._entry(each) for each in logged]),
-            seq=seq,
-            ended=state in TERMINAL,
-            pruned=(logged[0].seq > after + 1) if logged else after < seq,
-            next_after=last if logged and last < seq else None,
-        )
+        events = tuple([_cut(log_event(Logged(each.seq, self._linked(each.event)))) for each in logged])
+        return Recording(events=events, **page_facts(logged, after, seq, state))
 
     async def _read(self, task_id: str, after: int, limit: int) -> list[Logged]:
         """As `content` returns them. Small events are read in small pieces, of which none is read in vain.
@@ -73,59 +68,114 @@ class Playback:
             size += sum([each.size for each in page])
         return found
 
-    def _entry(self, logged: Logged) -> LogEvent:
-        seq, event = logged.seq, self._linked(logged.event)
-        match event:
-            case Submitted(message=message, timestamp=at):
-                said, dropped = cut_message(message)
-                return LogEvent(seq=seq, at=at, kind="submitted", state="submitted", message=said, dropped=dropped)
-            case MessageReceived(message=message, timestamp=at):
-                said, dropped = cut_message(message)
-                return LogEvent(seq=seq, at=at, kind="message", message=said, dropped=dropped)
-            case StatusChanged():
-                return LogEvent(
-                    seq=seq,
-                    at=event.timestamp,
-                    kind="status",
-                    state=SPELLED[event.state],  # type: ignore[arg-type]  # the words of StateWord
-                    message=event.message,
-                    progress=event.progress,
-                    usage=event.usage,
-                    duration_ms=event.duration_ms,
-                )
-            case ArtifactChunk(artifact=artifact):
-                parts, dropped = cut_parts(artifact.parts)
-                return LogEvent(
-                    seq=seq,
-                    at=None,
-                    kind="artifact",
-                    artifact=replace(artifact, parts=parts) if dropped else artifact,
-                    dropped=dropped,
-                    append=event.append,
-                    last_chunk=event.last_chunk,
-                )
-            case Delegated():
-                return LogEvent(
-                    seq=seq,
-                    at=event.timestamp,
-                    kind="delegated",
-                    state=SPELLED[event.state],  # type: ignore[arg-type]  # the words of StateWord
-                    agent=event.agent,
-                    task=event.task_id or None,
-                    message=event.message,
-                    usage=event.usage,
-                )
-            case Noted():
-                return LogEvent(seq=seq, at=None, kind="noted")
-            case Intervened():
-                return LogEvent(
-                    seq=seq,
-                    at=event.timestamp,
-                    kind="operator",
-                    operator=event.operator,
-                    action=event.action,
-                    reason=event.reason,
-                )
+
+async def find_head(store: Store, task_id: str) -> tuple[TaskHead, int, TaskState]:
+    """The head of a task, the seq of its last event, and its state. Raises TaskNotFound, or StoreError."""
+    known = await store.head(task_id)
+    if known is None:
+        raise TaskNotFound(task_id)
+    return known
+
+
+async def find_snapshot(store: Store, task_id: str) -> Stored:
+    """A task with its last snapshot. Raises TaskNotFound, or StoreError."""
+    stored = await store.load_snapshot(task_id)
+    if stored is None:
+        raise TaskNotFound(task_id)
+    return stored
+
+
+def page_facts(logged: Sequence[Logged], after: int, seq: int, state: TaskState) -> dict[str, Any]:
+    """The fields of a page of a log beside its events: see `Timeline`."""
+    last = logged[-1].seq if logged else after
+    return {
+        "seq": seq,
+        "ended": state in TERMINAL,
+        "pruned": (logged[0].seq > after + 1) if logged else after < seq,
+        "next_after": last if logged and last < seq else None,
+    }
+
+
+def log_event(logged: Logged) -> LogEvent:
+    """An event with all that it holds."""
+    seq, event = logged.seq, logged.event
+    match event:
+        case Submitted(message=message, timestamp=at):
+            return LogEvent(seq=seq, at=at, kind="submitted", state="submitted", message=message)
+        case MessageReceived(message=message, timestamp=at):
+            return LogEvent(seq=seq, at=at, kind="message", message=message)
+        case StatusChanged():
+            return LogEvent(
+                seq=seq,
+                at=event.timestamp,
+                kind="status",
+                state=state_word(event.state),
+                message=event.message,
+                progress=event.progress,
+                usage=event.usage,
+                duration_ms=event.duration_ms,
+            )
+        case ArtifactChunk(artifact=artifact):
+            return LogEvent(
+                seq=seq,
+                at=None,
+                kind="artifact",
+                artifact=artifact,
+                append=event.append,
+                last_chunk=event.last_chunk,
+            )
+        case Delegated():
+            return LogEvent(
+                seq=seq,
+                at=event.timestamp,
+                kind="delegated",
+                state=state_word(event.state),
+                agent=event.agent,
+                task=event.task_id or None,
+                message=event.message,
+                usage=event.usage,
+            )
+        case Noted():
+            return LogEvent(seq=seq, at=None, kind="noted")
+        case Intervened():
+            return LogEvent(
+                seq=seq,
+                at=event.timestamp,
+                kind="operator",
+                operator=event.operator,
+                action=event.action,
+                reason=event.reason,
+            )
+
+
+def timeline_entry(logged: Logged) -> TimelineEntry:
+    """An event with the beginning of what it says."""
+    event = log_event(logged)
+    said = event.artifact or event.message
+    return TimelineEntry(
+        seq=event.seq,
+        at=event.at,
+        kind=event.kind,
+        state=event.state,
+        text=event.reason[:TEXT_CHARACTERS] if said is None else beginning(said.parts),
+        artifact=None if event.artifact is None else event.artifact.artifact_id,
+        agent=event.agent,
+        task=event.task,
+        progress=event.progress,
+        operator=event.operator,
+        action=event.action,
+    )
+
+
+def _cut(event: LogEvent) -> LogEvent:
+    """The event with the ends of very long texts of callers and artifacts."""
+    if event.artifact is not None:
+        parts, dropped = cut_parts(event.artifact.parts)
+        return replace(event, artifact=replace(event.artifact, parts=parts), dropped=dropped) if dropped else event
+    if event.kind in ("submitted", "message") and event.message is not None:
+        message, dropped = cut_message(event.message)
+        return replace(event, message=message, dropped=dropped) if dropped else event
+    return event
 
 
 def cut_parts(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], int]:

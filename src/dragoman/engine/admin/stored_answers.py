@@ -3,22 +3,8 @@
 Invariant: a server and a command beside it answer with the same functions.
 """
 
-from dragoman.admin.audit import LIST_AUDIT
-from dragoman.admin.keys import CREATE_KEY, LIMIT_KEY, LIST_KEYS, REVOKE_KEY, ROTATE_KEY, SHOW_BEGUN, SHOW_KEY
-from dragoman.admin.logs import READ_LOG
+from dragoman.admin import audit, keys, logs, tasks, usage, webhooks
 from dragoman.admin.question import Answer, Given, Question
-from dragoman.admin.tasks import LIST_TASKS, SHOW_TASK
-from dragoman.admin.usage import SHOW_USAGE
-from dragoman.admin.webhooks import (
-    DELETE_WEBHOOKS,
-    LIST_PAUSED_HOSTS,
-    LIST_WEBHOOKS,
-    PAUSE_HOST,
-    READ_DELIVERIES,
-    REDELIVER_WEBHOOKS,
-    RESUME_HOST,
-    SHOW_WEBHOOK,
-)
 from dragoman.config.prices import Prices
 from dragoman.engine.admin.access import AccessNotes, Operator
 from dragoman.engine.admin.answers import Answers, Asked, Functions, bind
@@ -34,35 +20,35 @@ from dragoman.store.audit import AuditEntry
 
 
 def stored_answers(
-    store: Store, inspector: Inspector, keys: KeyChanges, webhooks: DeliveryAdministration, prices: Prices
+    store: Store, inspector: Inspector, changes: KeyChanges, deliveries: DeliveryAdministration, prices: Prices
 ) -> Functions:
     """The functions of the questions whose row says that a store answers them."""
-    records, usage = Records(store), UsageReporter(store, store.clock, prices)
+    records, reporter = Records(store), UsageReporter(store, store.clock, prices)
     return dict(
         (
             bind(
-                LIST_TASKS,
+                tasks.LIST_TASKS,
                 lambda asked: inspector.list(asked.given, asked.given.limit, asked.given.cursor, asked.given.order),
             ),
-            bind(SHOW_TASK, lambda asked: inspector.show(asked.id)),
-            bind(READ_LOG, lambda asked: inspector.log(asked.id, asked.given.after, asked.given.limit)),
-            bind(LIST_KEYS, keys.list),
-            bind(CREATE_KEY, keys.create),
-            bind(LIMIT_KEY, keys.limit),
-            bind(ROTATE_KEY, keys.rotate),
-            bind(REVOKE_KEY, keys.revoke),
-            bind(SHOW_BEGUN, keys.began),
-            bind(SHOW_KEY, keys.show),
-            bind(READ_DELIVERIES, webhooks.of_task),
-            bind(LIST_WEBHOOKS, webhooks.list),
-            bind(REDELIVER_WEBHOOKS, webhooks.redeliver),
-            bind(DELETE_WEBHOOKS, webhooks.drop),
-            bind(LIST_PAUSED_HOSTS, webhooks.paused),
-            bind(PAUSE_HOST, webhooks.pause),
-            bind(RESUME_HOST, webhooks.resume),
-            bind(SHOW_WEBHOOK, webhooks.show),
-            bind(LIST_AUDIT, records.audit),
-            bind(SHOW_USAGE, lambda asked: usage.report(asked.given)),
+            bind(tasks.SHOW_TASK, lambda asked: inspector.show(asked.id)),
+            bind(logs.READ_LOG, lambda asked: inspector.log(asked.id, asked.given.after, asked.given.limit)),
+            bind(keys.LIST_KEYS, changes.list),
+            bind(keys.CREATE_KEY, changes.create),
+            bind(keys.LIMIT_KEY, changes.limit),
+            bind(keys.ROTATE_KEY, changes.rotate),
+            bind(keys.REVOKE_KEY, changes.revoke),
+            bind(keys.SHOW_BEGUN, changes.began),
+            bind(keys.SHOW_KEY, changes.show),
+            bind(webhooks.READ_DELIVERIES, deliveries.of_task),
+            bind(webhooks.LIST_WEBHOOKS, deliveries.list),
+            bind(webhooks.REDELIVER_WEBHOOKS, deliveries.redeliver),
+            bind(webhooks.DELETE_WEBHOOKS, deliveries.drop),
+            bind(webhooks.LIST_PAUSED_HOSTS, deliveries.paused),
+            bind(webhooks.PAUSE_HOST, deliveries.pause),
+            bind(webhooks.RESUME_HOST, deliveries.resume),
+            bind(webhooks.SHOW_WEBHOOK, deliveries.show),
+            bind(audit.LIST_AUDIT, records.audit),
+            bind(usage.SHOW_USAGE, lambda asked: reporter.report(asked.given)),
         )
     )
 

@@ -28,9 +28,11 @@ from dragoman.admin.tasks import (
     TaskAnswer,
     TaskFilter,
     TaskLine,
+    state_word,
 )
 from dragoman.engine.admin.access import AccessNotes, Operator
 from dragoman.engine.admin.inspection import Inspector
+from dragoman.engine.admin.playback import find_head
 from dragoman.engine.handler import Handler
 from dragoman.engine.operated_tasks import OperatedTasks
 from dragoman.model.errors import A2AError, InvalidParams, TaskNotCancelable, TaskNotFound, UnsupportedOperation
@@ -101,7 +103,7 @@ class TaskChanges:
         )
         record = await self._handler.call(call)
         assert isinstance(record, Record)
-        return SentAgain(id=record.head.id, state=SPELLED[record.state])  # type: ignore[arg-type]  # the words of StateWord
+        return SentAgain(id=record.head.id, state=state_word(record.state))
 
     async def cancel(self, operator: Operator, task_id: str, reason: str = "") -> ChangedTask:
         """Cancel a task, and wait until it has ended. Raises A2AError."""
@@ -119,12 +121,10 @@ class TaskChanges:
 
     async def delete(self, operator: Operator, task_id: str, *, force: bool = False) -> DeletedTask:
         """Delete a task that has ended. With `force` an open one is canceled first. Raises A2AError."""
-        known = await self._store.head(task_id)
-        if known is None:
-            raise TaskNotFound(task_id)
-        if known[2] not in TERMINAL:
+        _, _, state = await find_head(self._store, task_id)
+        if state not in TERMINAL:
             if not force:
-                raise still_open(task_id, known[2])
+                raise still_open(task_id, state)
             with suppress(TaskNotCancelable):  # it has just ended by itself
                 await self._noted_cancel(operator, task_id, "to be deleted")
         if not await self._operated.delete((task_id,)):
@@ -153,10 +153,7 @@ class TaskChanges:
     async def _call(
         self, operator: Operator, task_id: str, operation: SendMessage | CancelTask, reason: str
     ) -> ChangedTask:
-        known = await self._store.head(task_id)
-        if known is None:
-            raise TaskNotFound(task_id)
-        head = known[0]
+        head = (await find_head(self._store, task_id))[0]
         call = Call(
             operation=operation,
             principal=Principal(head.owner),
@@ -168,7 +165,7 @@ class TaskChanges:
         )
         record = await self._handler.call(call)
         assert isinstance(record, Record)
-        return ChangedTask(id=task_id, state=SPELLED[record.state])  # type: ignore[arg-type]  # the words of StateWord
+        return ChangedTask(id=task_id, state=state_word(record.state))
 
     async def _each(
         self, tasks: Sequence[TaskLine], change: Callable[[str], Awaitable[object]]

@@ -3,14 +3,14 @@
 Invariant: a question changes nothing, neither there nor in the log of our task.
 """
 
-from dragoman.admin.tasks import UpstreamAnswer
+from dragoman.admin.tasks import UpstreamAnswer, state_word
 from dragoman.engine.admin.delegation_tree import states_differ
 from dragoman.engine.admin.folded_places import FoldedPlaces
 from dragoman.engine.admin.overview import ServerFacts
+from dragoman.engine.admin.playback import find_head, find_snapshot
 from dragoman.engine.upstream_notes import read_upstream_notes
-from dragoman.model.errors import InvalidParams, TaskNotFound
+from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import Clock, timestamp
-from dragoman.model.lifecycle import SPELLED
 from dragoman.model.parts import beginning
 from dragoman.store.api import Store
 
@@ -25,15 +25,10 @@ class UpstreamQuestions:
 
     async def ask(self, task_id: str, facts: ServerFacts) -> UpstreamAnswer:
         """Ask the upstream of a task. Raises TaskNotFound, InvalidParams if it has none here, or StoreError."""
-        known = await self._store.head(task_id)
-        if known is None:
-            raise TaskNotFound(task_id)
-        agent = known[0].agent
+        agent = (await find_head(self._store, task_id))[0].agent
         if all(line.agent != agent for line in facts.upstreams()):
             raise InvalidParams("id", f"agent {agent!r} is no agent of another server that is served here")
-        stored = await self._store.load_snapshot(task_id)
-        if stored is None:
-            raise TaskNotFound(task_id)
+        stored = await find_snapshot(self._store, task_id)
         there = read_upstream_notes((await self._places.stand(stored)).note or {}).task
         if not there:
             raise InvalidParams("id", "the other server has not named a task for it")
@@ -45,7 +40,7 @@ class UpstreamQuestions:
             id=there,
             agent=agent,
             asked_at=asked_at,
-            state=SPELLED[answer.state],  # type: ignore[arg-type]  # the words of StateWord
+            state=state_word(answer.state),
             status_at=answer.timestamp or None,
             text="" if answer.message is None else beginning(answer.message.parts),
             differs=states_differ(stored.state, answer.state),

@@ -10,8 +10,8 @@ from dragoman.admin.logs import Wire, WireFrames
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.resolve import SYSTEMS
 from dragoman.engine.admin.folded_places import LOG_BYTES, FoldedPlaces, Linked, unlinked
-from dragoman.engine.admin.playback import READ_BYTES
-from dragoman.model.errors import InvalidParams, TaskNotFound
+from dragoman.engine.admin.playback import READ_BYTES, find_head
+from dragoman.model.errors import InvalidParams
 from dragoman.model.events import Logged, Submitted
 from dragoman.model.lifecycle import Fold
 from dragoman.model.task import TERMINAL, TaskHead
@@ -40,10 +40,7 @@ class WireReader:
         since the last page that ended before. Raises InvalidParams for an unknown dialect, TaskNotFound, or StoreError.
         """
         chosen = [_dialect(name) for name in dict.fromkeys(dialects)]
-        known = await self._store.head(task_id)
-        if known is None:
-            raise TaskNotFound(task_id)
-        head, seq, state = known
+        head, seq, state = await find_head(self._store, task_id)
         fold = await self._places.reach(head, after)
         found: dict[str, list[WireFrames]] = {dialect.name: [] for dialect in chosen}
         last, left, size = after, limit, 0
