@@ -5,7 +5,7 @@ Invariant: nobody but an operator gets here, which `Callers.admit_operator` deci
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -36,6 +36,7 @@ from dragoman.dialects.v1.errors import encode_http_error, http_status
 from dragoman.engine.admin.access import Operator
 from dragoman.engine.admin.administration import Administration
 from dragoman.engine.admin.answers import Asked, Functions
+from dragoman.engine.admin.feeds import FeedItem
 from dragoman.engine.admin.overview import ServerFacts
 from dragoman.engine.key_stops import KeyStops
 from dragoman.model.errors import A2AError, InvalidParams, MethodNotAllowed, NotFound
@@ -43,25 +44,6 @@ from dragoman.model.errors import A2AError, InvalidParams, MethodNotAllowed, Not
 DOCUMENT = ("openapi.json",)
 
 NO_STORE: Header = (b"cache-control", b"no-store")
-
-
-class StreamedItem(Protocol):
-    """An item of a stream: the name of its event, its data, and its id, empty if a reader cannot go on from there.
-
-    `encoded` is empty until the item has been encoded once.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def data(self) -> Any: ...
-
-    @property
-    def position(self) -> str: ...
-
-    @property
-    def encoded(self) -> list[bytes]: ...
 
 
 class Admin:
@@ -139,7 +121,7 @@ def _wants_events(request: HttpRequest) -> bool:
     return sse.CONTENT_TYPE.encode() in request.headers.get(b"accept", b"").lower()
 
 
-def _encode_feed(batch: Sequence[StreamedItem]) -> Iterable[bytes]:
+def _encode_feed(batch: Sequence[FeedItem]) -> Iterable[bytes]:
     """Encode the items of a feed as one piece. All feeds that tell an item share its bytes."""
     frames = []
     for item in batch:

@@ -6,27 +6,19 @@ up. At most `HELD_MAX` items wait for a slow reader; then `put` waits, too.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
+
+from dragoman.engine.admin.feeds import FeedItem
 
 HELD_MAX = 64
 
 
-class RemoteItem(Struct, frozen=True):
-    """An item of a feed: the name of its event, and its data. A feed cannot be resumed, so it has no position.
-
-    `encoded` is for the bytes of the item, once it has been encoded.
-    """
-
-    name: str
-    data: Any
-    position: str = ""
-    encoded: list[bytes] = field(default_factory=list)
-
-
 class RemoteFeed:
-    """The items that `run` puts into it, as `bindings.streams.Batches`. `ended` is called once, when `run` is over."""
+    """The items that `run` puts into it, as `bindings.streams.Batches`. `ended` is called once, when `run` is over.
+
+    A feed cannot be resumed, so no item has a position.
+    """
 
     def __init__(
         self,
@@ -36,7 +28,7 @@ class RemoteFeed:
     ) -> None:
         self.retry = False
         self._keepalive_s = keepalive_s
-        self._items: list[RemoteItem] = []
+        self._items: list[FeedItem] = []
         self._moved = asyncio.Event()
         self._taken = asyncio.Event()
         self._exchange = asyncio.create_task(self._run(run), name="an exchange with an agent elsewhere")
@@ -55,7 +47,7 @@ class RemoteFeed:
             self._items.pop()
         self._add(name, data)
 
-    async def next(self, wait_s: float | None = None) -> Sequence[RemoteItem] | None:
+    async def next(self, wait_s: float | None = None) -> Sequence[FeedItem] | None:
         """As `bindings.streams.Batches` says."""
         try:
             async with asyncio.timeout(self._keepalive_s if wait_s is None else wait_s):
@@ -81,7 +73,7 @@ class RemoteFeed:
         self._exchange.cancel()
 
     def _add(self, name: str, data: Struct) -> None:
-        self._items.append(RemoteItem(name, data))
+        self._items.append(FeedItem(name, data))
         self._moved.set()
 
     async def _run(self, run: Callable[["RemoteFeed"], Awaitable[None]]) -> None:

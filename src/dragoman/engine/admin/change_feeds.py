@@ -25,7 +25,7 @@ from dragoman.admin.overview import (
 )
 from dragoman.admin.tasks import state_word
 from dragoman.engine.admin.change_hints import ChangeHints
-from dragoman.engine.admin.feeds import FeedData, FeedItem
+from dragoman.engine.admin.feeds import FeedItem
 from dragoman.engine.admin.overview import Overview, ServerFacts
 from dragoman.engine.handlers.audit import READS
 from dragoman.model.errors import InvalidParams
@@ -278,7 +278,7 @@ class ChangeReader:
         pending, dead = await self._store.outbox.owed_count()
         due_ms = await self._store.outbox.next_due_ms() if pending else None
         due = None if due_ms is None else timestamp(due_ms)
-        lists: tuple[tuple[str, object, FeedData], ...] = (
+        lists: tuple[tuple[str, object, Struct], ...] = (
             ("agents", agents := facts.agents(), ServedAgentFacts(agents)),
             ("workers", workers := facts.workers(), WorkerFacts(workers)),
             ("upstreams", tuple((each.agent, each.breaker) for each in upstreams), UpstreamFacts(upstreams)),

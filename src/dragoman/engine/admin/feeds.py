@@ -7,17 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from dragoman.admin.logs import LogEnded, LogPruned, TimelineEntry
-from dragoman.admin.overview import (
-    DeliveryFacts,
-    FeedReset,
-    OperatorAct,
-    ReplicaFacts,
-    ServedAgentFacts,
-    TaskChange,
-    UpstreamFacts,
-    WorkerFacts,
-)
+from dragoman.admin.logs import LogEnded, LogPruned
 from dragoman.admin.tasks import StateWord, state_word
 from dragoman.engine.admin.playback import timeline_entry
 from dragoman.engine.handler import OpenStream, Snapshot
@@ -25,20 +15,6 @@ from dragoman.engine.operated_tasks import OperatedTasks
 from dragoman.model.events import Logged
 from dragoman.model.task import TERMINAL, TaskState
 from dragoman.store.api import Store
-
-FeedData = (
-    FeedReset
-    | TaskChange
-    | OperatorAct
-    | ServedAgentFacts
-    | WorkerFacts
-    | UpstreamFacts
-    | ReplicaFacts
-    | DeliveryFacts
-    | TimelineEntry
-    | LogPruned
-    | LogEnded
-)
 
 
 class FeedItem(Struct, frozen=True, eq=False):
@@ -48,7 +24,7 @@ class FeedItem(Struct, frozen=True, eq=False):
     """
 
     name: str
-    data: FeedData
+    data: Struct
     position: str = ""
     encoded: list[bytes] = field(default_factory=list)
 

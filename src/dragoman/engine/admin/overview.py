@@ -152,17 +152,12 @@ class Overview:
 
     async def _agent(self, agent: AgentFacts, tasks: OpenTasks) -> AgentLine:
         return AgentLine(
-            id=agent.id,
-            name=agent.name,
-            version=agent.version,
-            kind=agent.kind,
-            degraded=agent.degraded,
+            **asdict(agent),
             queued=tasks.queued,
             running=tasks.running,
             waiting=tasks.waiting,
             total=await self._count(agent.id, None),
             oldest_queued_s=self._waited_s(tasks),
-            deadline_s=agent.deadline_s,
         )
 
     async def _count(self, agent: str | None, word: str | None) -> int:
