@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from dragoman import Agent, Context, Part
 from dragoman.dialects.extensions import EVENT_ID
-from dragoman.dialects.v03.protobuf import METHODS, STREAMS
+from dragoman.dialects.v03.protobuf import PROCEDURES
 from tests.grpc_callers import CONFIG, DEADLINE_S, GrpcCaller, connected, drain, grpc_served, refusal
 
 pytestmark = pytest.mark.anyio
@@ -254,7 +254,7 @@ async def test_0_3_has_no_list() -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(METHODS), st.binary(max_size=40)), min_size=5, max_size=20))
+@given(st.lists(st.tuples(st.sampled_from([*PROCEDURES]), st.binary(max_size=40)), min_size=5, max_size=20))
 def test_any_bytes_are_answered_with_a_status(calls: list[tuple[str, bytes]]) -> None:
     asyncio.run(answered(calls))
 
@@ -264,7 +264,9 @@ async def answered(calls: list[tuple[str, bytes]]) -> None:
         for method, body in calls:
             path = f"/a2a.v1.A2AService/{method}"
             call: Any = (
-                caller.channel.unary_stream(path)(body) if method in STREAMS else caller.channel.unary_unary(path)(body)
+                caller.channel.unary_stream(path)(body)
+                if PROCEDURES[method]
+                else caller.channel.unary_unary(path)(body)
             )
             async with asyncio.timeout(DEADLINE_S):
                 code = await call.code()

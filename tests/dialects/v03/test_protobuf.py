@@ -17,17 +17,17 @@ from dragoman.dialects import jsonrpc
 from dragoman.dialects.api import Dialect, GrpcStatus, Tongue
 from dragoman.dialects.client import refusals
 from dragoman.dialects.client.encode import named
+from dragoman.dialects.v03.operations import TABLE
 from dragoman.dialects.v03.protobuf import (
     GRPC,
     GRPC_BASE64,
-    METHODS,
+    PROCEDURES,
     TONGUE,
     TONGUE_BASE64,
     check_bounds,
     dialect_for,
     status_text,
 )
-from dragoman.dialects.v03.protobuf.requests import STREAMS
 from dragoman.model import errors
 from dragoman.model.card import AgentCapabilities, AgentCard, AgentExtension, AgentInterface, AgentSkill
 from dragoman.model.errors import A2AError, InvalidAgentResponse, InvalidParams, MethodNotFound, UnsupportedOperation
@@ -452,9 +452,9 @@ def test_no_history_can_be_asked_for_all_the_same() -> None:
 def test_a_method_that_the_service_lacks_is_refused() -> None:
     with pytest.raises(MethodNotFound):
         GRPC.decode("ListTasks", b"")
-    service = pb.DESCRIPTOR.services_by_name["A2AService"]
-    assert tuple(method.name for method in service.methods) == METHODS
-    assert {method.name for method in service.methods if method.server_streaming} == STREAMS
+    assert PROCEDURES.keys() == {row.procedure for row in TABLE.values() if row.procedure}
+    streams = {row.procedure for kind, row in TABLE.items() if kind in (StreamMessage, Subscribe)}
+    assert {name for name, streaming in PROCEDURES.items() if streaming} == streams
 
 
 REQUESTS = [
@@ -483,7 +483,7 @@ def around(bodies: list[bytes]) -> st.SearchStrategy[bytes]:
     return st.binary(max_size=60) | nearly
 
 
-@given(around(REQUESTS), st.sampled_from([*METHODS, "Other"]), lanes)
+@given(around(REQUESTS), st.sampled_from([*PROCEDURES, "Other"]), lanes)
 def test_any_bytes_give_an_operation_or_a_status(body: bytes, method: str, lane: str) -> None:
     dialect = LANES[lane][0]
     refusal = None

@@ -12,6 +12,7 @@ from google.protobuf import empty_pb2, struct_pb2, timestamp_pb2
 from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 KNOWN = tuple(module.DESCRIPTOR for module in (empty_pb2, struct_pb2, timestamp_pb2))
@@ -81,6 +82,18 @@ def load(name: str, package: str, table: str) -> Any:
                 each.oneof_decl.add(name=f"_{field.name}")
     POOL.AddSerializedFile(file.SerializeToString())
     return _namespace(file.name)
+
+
+def requests_of(generated: Any) -> dict[str, type[Message]]:
+    """Return the types of the requests of A2AService, by procedure and in the order of the proto file."""
+    methods = generated.DESCRIPTOR.services_by_name["A2AService"].methods
+    return {method.name: GetMessageClass(method.input_type) for method in methods}
+
+
+def streams_of(generated: Any) -> dict[str, bool]:
+    """Return whether each procedure of A2AService answers with a stream."""
+    methods = generated.DESCRIPTOR.services_by_name["A2AService"].methods
+    return {method.name: bool(method.server_streaming) for method in methods}
 
 
 def _add_field(package: str, message: DescriptorProto, line: str, enums: set[str]) -> None:

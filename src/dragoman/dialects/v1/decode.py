@@ -170,7 +170,8 @@ def _message(given: wire.WireMessage | None, violations: Violations) -> Message 
 def _part(given: wire.WirePart, index: int, violations: Violations) -> Part:
     raw = None
     if given.raw is not wire.ABSENT and given.raw != wire.NULL:
-        raw = json_fields.raw_bytes_in(given.raw)
+        came: Any = given.raw
+        raw = came if isinstance(came, bytes) else json_fields.raw_bytes_in(came)
         if raw is None:
             violations.append((f"message.parts[{index}].raw", "must be base64 in a string"))
             raw = b""

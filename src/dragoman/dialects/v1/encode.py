@@ -127,10 +127,10 @@ def encode_result(operation: Operation, result: Result) -> bytes:
         case AgentCard():
             return _ENCODER.encode(result)
         case PushConfig():
-            return _ENCODER.encode(_push_config(result))
+            return _ENCODER.encode(shown_config(result))
         case tuple():
             return _ENCODER.encode(
-                ListTaskPushNotificationConfigsResponse(tuple(_push_config(config) for config in result))
+                ListTaskPushNotificationConfigsResponse(tuple(shown_config(config) for config in result))
             )
         case None:
             return b"{}"  # google.protobuf.Empty
@@ -157,15 +157,23 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
             chunk = TaskArtifactUpdateEvent(head.id, head.context_id, event.artifact, event.append, event.last_chunk)
             return (_ENCODER.encode(_ArtifactFrame(chunk)),)
         case StatusChanged():
-            status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
-            update = TaskStatusUpdateEvent(head.id, head.context_id, status, status_metadata(event))
+            update = TaskStatusUpdateEvent(head.id, head.context_id, status_of(event), status_metadata(event))
             return (_ENCODER.encode(_StatusFrame(update)),)
         case MessageReceived() | Delegated() | Noted() | Intervened():
             return ()
         case Submitted():
-            status = TaskStatus(state=TaskState.SUBMITTED, timestamp=event.timestamp)
-            task = Task(id=head.id, context_id=head.context_id, status=status, history=(event.message,))
-            return (_ENCODER.encode(_TaskAnswer(task)),)
+            return (_ENCODER.encode(_TaskAnswer(submitted(head, event))),)
+
+
+def status_of(event: StatusChanged) -> TaskStatus:
+    """Return the status that the event brought."""
+    return TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
+
+
+def submitted(head: TaskHead, event: Submitted) -> Task:
+    """Return the task as it was when it was made."""
+    status = TaskStatus(state=TaskState.SUBMITTED, timestamp=event.timestamp)
+    return Task(id=head.id, context_id=head.context_id, status=status, history=(event.message,))
 
 
 def _task(record: Record, history_length: int | None, artifacts: bool = True) -> Task:
@@ -210,7 +218,8 @@ def status_metadata(event: StatusChanged) -> dict[str, Any] | None:
     return metadata
 
 
-def _push_config(config: PushConfig) -> TaskPushNotificationConfig:
+def shown_config(config: PushConfig) -> TaskPushNotificationConfig:
+    """Return a webhook as its owner set it (A2A 1.0 §3.1.8), without what is write-only."""
     authentication = AuthenticationInfo(config.scheme) if config.scheme else None
     return TaskPushNotificationConfig(config.id, config.task_id, config.url, config.token, authentication)
 
@@ -249,8 +258,8 @@ def encode_task_list(page: TaskList, page_size: int) -> bytes:
 def encode_push_configs(configs: PushConfig | tuple[PushConfig, ...]) -> bytes:
     """Encode one webhook, or a list of them (A2A 1.0 §3.1.7 to §3.1.10)."""
     if isinstance(configs, PushConfig):
-        return _ENCODER.encode(_push_config(configs))
-    return _ENCODER.encode(ListTaskPushNotificationConfigsResponse(tuple(_push_config(config) for config in configs)))
+        return _ENCODER.encode(shown_config(configs))
+    return _ENCODER.encode(ListTaskPushNotificationConfigsResponse(tuple(shown_config(config) for config in configs)))
 
 
 # -- webhooks ----------------------------------------------------------------------------------------------------------

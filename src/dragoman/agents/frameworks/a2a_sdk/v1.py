@@ -13,7 +13,8 @@ from dragoman.agents.frameworks.a2a_sdk.caller import make_call_context
 from dragoman.agents.frameworks.a2a_sdk.turn import Turn
 from dragoman.dialects.protobuf.values import fill_struct
 from dragoman.dialects.v1.protobuf.client import read_update
-from dragoman.dialects.v1.protobuf.encode import encode_snapshot, fill_message
+from dragoman.dialects.v1.protobuf.encode import encode_snapshot
+from dragoman.dialects.v1.protobuf.objects import MESSAGE
 from dragoman.model.message import Message
 from dragoman.model.task import Record
 from dragoman.model.updates import Update
@@ -73,7 +74,7 @@ class SdkV1:
 
     def _request(self, turn: Turn, message: Message) -> Any:
         request = self._types.SendMessageRequest()
-        fill_message(request.message, message)
+        MESSAGE.write(request.message, message)
         request.configuration.accepted_output_modes.extend(turn.accepted_output_modes)
         if turn.metadata is not None:
             fill_struct(request.metadata, turn.metadata)

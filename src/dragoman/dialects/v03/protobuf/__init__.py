@@ -10,11 +10,13 @@ from msgspec.structs import replace
 
 from dragoman.dialects import v03
 from dragoman.dialects.api import Dialect, Tongue, no_error
+from dragoman.dialects.protobuf.schema import streams_of
 from dragoman.dialects.v03.client import TONGUE as JSON_TONGUE
 from dragoman.dialects.v03.protobuf.answers import Answers, add_event_id, encode_card
 from dragoman.dialects.v03.protobuf.client import SERVICE, Reader, caller
+from dragoman.dialects.v03.protobuf.messages import pb
 from dragoman.dialects.v03.protobuf.objects import once, read_base64, write_base64
-from dragoman.dialects.v03.protobuf.requests import METHODS, STREAMS, check_bounds, decoder
+from dragoman.dialects.v03.protobuf.requests import check_bounds, decoder
 from dragoman.dialects.v03.protobuf.statuses import encode_status, grpc_code, read_status, status_text
 
 _RAW = Answers(once)
@@ -67,6 +69,9 @@ TONGUE_BASE64 = replace(
 )
 """For the official Python servers, which put base64 into the bytes of a file (a2a-sdk 0.3.26, 1.3.0)."""
 
+PROCEDURES = streams_of(pb)
+"""The procedures of the service; each says whether it streams."""
+
 
 def dialect_for(user_agent: str) -> Dialect:
     """Return the dialect of a caller. The official Python clients use gRPC's asyncio without a name of their own."""
@@ -76,9 +81,8 @@ def dialect_for(user_agent: str) -> Dialect:
 __all__ = [
     "GRPC",
     "GRPC_BASE64",
-    "METHODS",
+    "PROCEDURES",
     "SERVICE",
-    "STREAMS",
     "TONGUE",
     "TONGUE_BASE64",
     "Dialect",

@@ -81,24 +81,6 @@ def decoder(file_bytes: FileBytes) -> Callable[[str, bytes | memoryview], Operat
     return decode
 
 
-METHODS = (
-    "SendMessage",
-    "SendStreamingMessage",
-    "GetTask",
-    "CancelTask",
-    "TaskSubscription",
-    "CreateTaskPushNotificationConfig",
-    "GetTaskPushNotificationConfig",
-    "ListTaskPushNotificationConfig",
-    "GetAgentCard",
-    "DeleteTaskPushNotificationConfig",
-)
-"""The methods of the service, in the order of the proto."""
-
-STREAMS = frozenset({"SendStreamingMessage", "TaskSubscription"})
-"""The methods that answer with a stream."""
-
-
 def check_bounds(method: str, request: bytes, max_values: int) -> None:
     """Refuse a request with more than `max_values` values, before it is decoded. Raises InvalidParams."""
     bounds.check(request, _SHAPES.get(method, {}), max_values)

@@ -6,9 +6,10 @@ used, because it needs an extra.
 
 from msgspec.structs import replace
 
+from dragoman.dialects.protobuf.schema import streams_of
 from dragoman.dialects.v1 import JSONRPC
 from dragoman.dialects.v1.protobuf.client import SERVICE, TONGUE, read_status
-from dragoman.dialects.v1.protobuf.decode import METHODS, check_bounds, decode
+from dragoman.dialects.v1.protobuf.decode import check_bounds, decode
 from dragoman.dialects.v1.protobuf.encode import (
     add_event_id,
     encode_event,
@@ -16,6 +17,7 @@ from dragoman.dialects.v1.protobuf.encode import (
     encode_result,
     encode_snapshot,
 )
+from dragoman.dialects.v1.protobuf.messages import pb
 from dragoman.dialects.v1.protobuf.statuses import encode_status, grpc_code, status_text
 
 GRPC = replace(
@@ -33,4 +35,7 @@ GRPC = replace(
 )
 """A2A 1.0 over gRPC: everything it encodes is a serialized message, an error a google.rpc.Status."""
 
-__all__ = ["GRPC", "METHODS", "SERVICE", "TONGUE", "add_event_id", "check_bounds", "read_status", "status_text"]
+PROCEDURES = streams_of(pb)
+"""The procedures of the service; each says whether it streams."""
+
+__all__ = ["GRPC", "PROCEDURES", "SERVICE", "TONGUE", "add_event_id", "check_bounds", "read_status", "status_text"]

@@ -6,16 +6,18 @@ written that the proto file lacks: a webhook's `secret` and `events` are refused
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.json_format import SerializeToJsonError as Unjson
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
+from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import code_pb2
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
+from msgspec.structs import replace
 
 from dragoman.dialects.api import Answer, GrpcCall, GrpcStatus, Tongue
 from dragoman.dialects.client import objects
@@ -23,15 +25,16 @@ from dragoman.dialects.client.card import decode_card
 from dragoman.dialects.client.encode import named, no_earlier
 from dragoman.dialects.client.objects import beyond
 from dragoman.dialects.client.scalars import Unfit
-from dragoman.dialects.protobuf.values import YEAR_10000_S, fill_struct, read, struct_dict, timestamp_text
+from dragoman.dialects.protobuf.fields import Form, map_fields
+from dragoman.dialects.protobuf.schema import requests_of
+from dragoman.dialects.protobuf.values import YEAR_10000_S, read
 from dragoman.dialects.v1.client import read_error as read_json_error
 from dragoman.dialects.v1.errors import DOMAIN
-from dragoman.dialects.v1.protobuf.decode import ROLES, STATES, part_of
-from dragoman.dialects.v1.protobuf.encode import STATES as STATE_NUMBERS
-from dragoman.dialects.v1.protobuf.encode import fill_message
+from dragoman.dialects.v1.operations import TABLE
 from dragoman.dialects.v1.protobuf.messages import pb
+from dragoman.dialects.v1.protobuf.objects import ARTIFACT_UPDATE, MESSAGE, STATES, STATUS_UPDATE, TASK
 from dragoman.model.errors import A2AError, InvalidAgentResponse, InvalidParams, ParseError, UnsupportedOperation
-from dragoman.model.message import Artifact, Message, Role
+from dragoman.model.message import Artifact
 from dragoman.model.operations import (
     CancelTask,
     CreatePushConfig,
@@ -44,10 +47,8 @@ from dragoman.model.operations import (
     Operation,
     PushConfig,
     SendMessage,
-    StreamMessage,
-    Subscribe,
 )
-from dragoman.model.task import Task, TaskState, TaskStatus
+from dragoman.model.task import Task
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, TaskList, Update
 
 M = TypeVar("M", bound=ProtoMessage)
@@ -76,109 +77,82 @@ def call(operation: Operation) -> GrpcCall:
 
 
 def _request(operation: Operation) -> tuple[str, ProtoMessage]:
-    tenant = operation.tenant
+    row = TABLE.get(type(operation))
+    if row is None:
+        raise UnsupportedOperation(f"{NAME} has no {type(operation).__name__}: it belongs to BeeOS")
+    request: Any = _REQUESTS[row.procedure]()
     match operation:
-        case StreamMessage():
-            return "SendStreamingMessage", _send(operation)
         case SendMessage():
-            return "SendMessage", _send(operation)
-        case GetTask():
-            asked = pb.GetTaskRequest(tenant=tenant, id=operation.id, history_length=operation.history_length)
-            return "GetTask", asked
-        case ListTasks():
-            return "ListTasks", _list(operation)
-        case CancelTask():
-            canceled = pb.CancelTaskRequest(tenant=tenant, id=operation.id)
-            if operation.metadata is not None:
-                fill_struct(canceled.metadata, operation.metadata)
-            return "CancelTask", canceled
-        case Subscribe():
-            return "SubscribeToTask", pb.SubscribeToTaskRequest(tenant=tenant, id=operation.id)
+            _write_send(request, operation)
         case CreatePushConfig():
-            return "CreateTaskPushNotificationConfig", _push_config(operation.config, tenant)
-        case GetPushConfig():
-            of = pb.GetTaskPushNotificationConfigRequest(tenant=tenant, task_id=operation.task_id, id=_id(operation))
-            return "GetTaskPushNotificationConfig", of
-        case ListPushConfigs():
-            listed = pb.ListTaskPushNotificationConfigsRequest(
-                tenant=tenant,
-                task_id=operation.task_id,
-                page_size=operation.page_size,
-                page_token=operation.page_token,
-            )
-            return "ListTaskPushNotificationConfigs", listed
-        case DeletePushConfig():
-            gone = pb.DeleteTaskPushNotificationConfigRequest(
-                tenant=tenant, task_id=operation.task_id, id=_id(operation)
-            )
-            return "DeleteTaskPushNotificationConfig", gone
-        case GetExtendedCard():
-            return "GetExtendedAgentCard", pb.GetExtendedAgentCardRequest(tenant=tenant)
+            CONFIG.write(request, operation.config)
+            request.tenant = operation.tenant
+        case GetPushConfig() | DeletePushConfig() if not operation.id:
+            raise UnsupportedOperation(f"{NAME} reaches a push configuration by its id only: list them to find it")
+        case ListTasks() if operation.offset and not operation.page_token:
+            raise UnsupportedOperation(f"{NAME} has no offset: page with page_token")
         case _:
-            _lacks(operation)
+            _PLAIN[row.operation].write(request, operation)
+    if isinstance(operation, ListTasks) and operation.status_after_ms is not None:
+        _write_time(request.status_timestamp_after, operation.status_after_ms)
+    return row.procedure, request
 
 
-def _send(sent: SendMessage) -> pb.SendMessageRequest:
+def _write_send(request: pb.SendMessageRequest, sent: SendMessage) -> None:
     no_earlier(sent, NAME)
-    request = pb.SendMessageRequest(tenant=sent.tenant)
-    fill_message(request.message, sent.message)
-    if sent.return_immediately or sent.accepted_output_modes or sent.push_config or sent.history_length is not None:
-        configuration = request.configuration
-        configuration.return_immediately = sent.return_immediately
-        configuration.accepted_output_modes.extend(sent.accepted_output_modes)
-        if sent.history_length is not None:
-            configuration.history_length = sent.history_length
-        if sent.push_config is not None:
-            configuration.task_push_notification_config.CopyFrom(_push_config(sent.push_config, ""))
-    metadata = named(sent)
-    if metadata is not None:
-        fill_struct(request.metadata, metadata)
-    return request
+    _SEND.write(request, replace(sent, metadata=named(sent)))
+    configuration = pb.SendMessageConfiguration()
+    _CONFIGURATION.write(configuration, sent)
+    if configuration.ByteSize():
+        request.configuration.CopyFrom(configuration)
 
 
-def _list(asked: ListTasks) -> pb.ListTasksRequest:
-    if asked.offset and not asked.page_token:
-        raise UnsupportedOperation(f"{NAME} has no offset: page with page_token")
-    request = pb.ListTasksRequest(
-        tenant=asked.tenant,
-        context_id=asked.context_id,
-        status=None if asked.state is None else STATE_NUMBERS[asked.state],
-        page_size=asked.page_size,
-        page_token=asked.page_token,
-        history_length=asked.history_length,
-        include_artifacts=asked.include_artifacts,
-    )
-    if asked.status_after_ms is not None:
-        seconds, ms = divmod(asked.status_after_ms, 1000)
-        if not 0 <= seconds < YEAR_10000_S:
-            raise InvalidParams("status_after_ms", "must be a time from 1970 to 9999")
-        request.status_timestamp_after.seconds = seconds
-        request.status_timestamp_after.nanos = ms * 1_000_000
-    return request
+def _write_time(into: Timestamp, ms: int) -> None:
+    seconds, rest = divmod(ms, 1000)
+    if not 0 <= seconds < YEAR_10000_S:
+        raise InvalidParams("status_after_ms", "must be a time from 1970 to 9999")
+    into.seconds, into.nanos = seconds, rest * 1_000_000
 
 
-def _push_config(config: PushConfig, tenant: str) -> pb.TaskPushNotificationConfig:
+def _write_config(into: pb.TaskPushNotificationConfig, config: PushConfig) -> None:
     if config.secret or config.events:
         raise UnsupportedOperation(f"{NAME} has no secret and no events of a webhook: use token, or another binding")
-    request = pb.TaskPushNotificationConfig(
-        tenant=tenant, id=config.id, task_id=config.task_id, url=config.url, token=config.token
-    )
+    _PLAIN_CONFIG.write(into, config)
     if config.scheme or config.credentials:
-        request.authentication.scheme = config.scheme or "Bearer"
-        if config.credentials:
-            request.authentication.credentials = config.credentials
-    return request
+        _AUTHENTICATION.write(into.authentication, replace(config, scheme=config.scheme or "Bearer"))
 
 
-def _id(operation: GetPushConfig | DeletePushConfig) -> str:
-    if not operation.id:
-        raise UnsupportedOperation(f"{NAME} reaches a push configuration by its id only: list them to find it")
-    return operation.id
+def _read_config(given: pb.TaskPushNotificationConfig) -> PushConfig:
+    if not given.url:
+        raise InvalidAgentResponse("expected a push notification configuration with a url")
+    authentication = given.authentication
+    return replace(
+        _PLAIN_CONFIG.read(given),
+        scheme=authentication.scheme or None,
+        credentials=authentication.credentials or None,
+    )
 
 
-def _lacks(operation: Operation) -> NoReturn:
-    raise UnsupportedOperation(f"{NAME} has no {type(operation).__name__}: it belongs to BeeOS")
+_PLAIN_CONFIG = map_fields(PushConfig, pb.TaskPushNotificationConfig)
+_AUTHENTICATION = map_fields(PushConfig, pb.AuthenticationInfo)
+CONFIG = Form(_write_config, _read_config)
 
+_SEND = map_fields(SendMessage, pb.SendMessageRequest, forms={"message": MESSAGE})
+_CONFIGURATION = map_fields(
+    SendMessage,
+    pb.SendMessageConfiguration,
+    names={"task_push_notification_config": "push_config"},
+    forms={"push_config": CONFIG},
+)
+
+_REQUESTS = requests_of(pb)
+
+_PLAIN: dict[type[Operation], Form[Any]] = {
+    kind: map_fields(kind, _REQUESTS[row.procedure], names={"status": "state"}, enums={"state": STATES})
+    for kind, row in TABLE.items()
+    if not issubclass(kind, SendMessage | CreatePushConfig)
+}
+"""The requests of operations all of whose fields are plain."""
 
 # -- responses ---------------------------------------------------------------------------------------------------------
 
@@ -194,7 +168,7 @@ def read_update(data: bytes) -> tuple[Update, ...]:
         case "task":
             return (_task(frame.task),)
         case "message":
-            return (_message(frame.message),)
+            return (MESSAGE.read(frame.message),)
         case _:
             raise InvalidAgentResponse(f"expected a StreamResponse that holds something, got {data[:100]!r}")
 
@@ -208,7 +182,7 @@ def read_answer(operation: Operation, body: bytes) -> Answer:
                 case "task":
                     return _task(answer.task)
                 case "message":
-                    return _message(answer.message)
+                    return MESSAGE.read(answer.message)
                 case _:
                     raise InvalidAgentResponse("expected a task or a message, got an empty SendMessageResponse")
         case GetTask() | CancelTask():
@@ -221,10 +195,10 @@ def read_answer(operation: Operation, body: bytes) -> Answer:
                 total_size=max(page.total_size, 0),
             )
         case CreatePushConfig() | GetPushConfig():
-            return _config(_read(pb.TaskPushNotificationConfig, body))
+            return CONFIG.read(_read(pb.TaskPushNotificationConfig, body))
         case ListPushConfigs():
             listed = _read(pb.ListTaskPushNotificationConfigsResponse, body)
-            return tuple([_config(config) for config in listed.configs])
+            return tuple([CONFIG.read(config) for config in listed.configs])
         case GetExtendedCard():
             card = _read(pb.AgentCard, body)
             try:
@@ -234,7 +208,7 @@ def read_answer(operation: Operation, body: bytes) -> Answer:
         case DeletePushConfig():
             return None
         case _:
-            _lacks(operation)
+            raise UnsupportedOperation(f"{NAME} has no {type(operation).__name__}: it belongs to BeeOS")
 
 
 def _read(kind: type[M], body: bytes) -> M:
@@ -247,90 +221,26 @@ def _read(kind: type[M], body: bytes) -> M:
 def _task(given: pb.Task) -> Task:
     if not given.id:
         raise InvalidAgentResponse("expected a task with an id")
-    return Task(
-        id=given.id,
-        context_id=given.context_id,
-        status=_status(given.status),
-        artifacts=tuple([_artifact(artifact, given.id, nth) for nth, artifact in enumerate(given.artifacts)]),
-        history=tuple([_message(message) for message in given.history]),
-        metadata=_metadata(given),
-    )
+    task = TASK.read(given)
+    if all(artifact.artifact_id for artifact in task.artifacts):
+        return task
+    return replace(task, artifacts=tuple([_named(each, task.id, nth) for nth, each in enumerate(task.artifacts)]))
 
 
-def _status(given: pb.TaskStatus) -> TaskStatus:
-    """Read a status. A task in an unknown state has not ended, so the client asks again."""
-    return TaskStatus(
-        state=STATES.get(given.state, TaskState.UNSPECIFIED),
-        message=_message(given.message) if given.HasField("message") else None,
-        timestamp=timestamp_text(given.timestamp) if given.HasField("timestamp") else "",
-    )
-
-
-def _message(given: pb.Message) -> Message:
-    return Message(
-        message_id=given.message_id or objects.derive_id("msg", given.SerializeToString(deterministic=True)),
-        role=ROLES.get(given.role, Role.AGENT),
-        parts=tuple([part_of(part) for part in given.parts]),
-        context_id=given.context_id or None,
-        task_id=given.task_id or None,
-        metadata=_metadata(given),
-        extensions=tuple(given.extensions),
-        reference_task_ids=tuple(given.reference_task_ids),
-    )
-
-
-def _artifact(given: pb.Artifact, task_id: str = "", nth: int = 0) -> Artifact:
-    return Artifact(
-        artifact_id=given.artifact_id or objects.artifact_id(task_id, nth),
-        parts=tuple([part_of(part) for part in given.parts]),
-        name=given.name or None,
-        description=given.description or None,
-        metadata=_metadata(given),
-        extensions=tuple(given.extensions),
-    )
+def _named(artifact: Artifact, task_id: str, nth: int = 0) -> Artifact:
+    """Return the artifact with an id: that of its place if it has none."""
+    return artifact if artifact.artifact_id else replace(artifact, artifact_id=objects.artifact_id(task_id, nth))
 
 
 def _status_update(given: pb.TaskStatusUpdateEvent) -> StatusUpdate:
-    metadata, told, used = beyond(_metadata(given))
-    return StatusUpdate(
-        task_id=given.task_id,
-        context_id=given.context_id,
-        status=_status(given.status),
-        metadata=metadata,
-        progress=told,
-        usage=used,
-    )
+    update = STATUS_UPDATE.read(given)
+    metadata, told, used = beyond(update.metadata)
+    return replace(update, metadata=metadata, progress=told, usage=used)
 
 
 def _artifact_update(given: pb.TaskArtifactUpdateEvent) -> ArtifactUpdate:
-    return ArtifactUpdate(
-        task_id=given.task_id,
-        context_id=given.context_id,
-        artifact=_artifact(given.artifact, given.task_id),
-        append=given.append,
-        last_chunk=given.last_chunk,
-        metadata=_metadata(given),
-    )
-
-
-def _metadata(
-    given: pb.Task | pb.Message | pb.Artifact | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent,
-) -> dict[str, Any] | None:
-    return (struct_dict(given.metadata) or None) if given.HasField("metadata") else None
-
-
-def _config(given: pb.TaskPushNotificationConfig) -> PushConfig:
-    if not given.url:
-        raise InvalidAgentResponse("expected a push notification configuration with a url")
-    authentication = given.authentication
-    return PushConfig(
-        url=given.url,
-        id=given.id,
-        task_id=given.task_id,
-        token=given.token or None,
-        scheme=authentication.scheme or None,
-        credentials=authentication.credentials or None,
-    )
+    update = ARTIFACT_UPDATE.read(given)
+    return update if update.artifact.artifact_id else replace(update, artifact=_named(update.artifact, update.task_id))
 
 
 # -- statuses ----------------------------------------------------------------------------------------------------------

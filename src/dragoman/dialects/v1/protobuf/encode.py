@@ -5,19 +5,25 @@ is nested too deeply, raises UnsupportedOperation.
 """
 
 from functools import partial
-from typing import Any
 
 import msgspec
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.struct_pb2 import Struct
-from msgspec import UNSET
 
 from dragoman.dialects.extensions import PARENT, UNREADABLE, USAGE, parent_metadata, usage_metadata
-from dragoman.dialects.jsonrpc import clean
 from dragoman.dialects.protobuf import values
-from dragoman.dialects.protobuf.values import fill_struct, fill_timestamp, fill_value, struct_of_numbers
-from dragoman.dialects.v1.encode import status_metadata
+from dragoman.dialects.protobuf.fields import map_fields
+from dragoman.dialects.protobuf.values import fill_struct, struct_of_numbers
+from dragoman.dialects.v1.encode import (
+    AuthenticationInfo,
+    TaskPushNotificationConfig,
+    shown_config,
+    status_metadata,
+    status_of,
+    submitted,
+)
 from dragoman.dialects.v1.protobuf.messages import pb
+from dragoman.dialects.v1.protobuf.objects import ARTIFACT, MESSAGE, STATUS, TASK
 from dragoman.model.card import AgentCard
 from dragoman.model.errors import InvalidAgentResponse
 from dragoman.model.events import (
@@ -30,12 +36,15 @@ from dragoman.model.events import (
     StatusChanged,
     Submitted,
 )
-from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.message import Message
 from dragoman.model.operations import GetTask, ListTasks, Operation, PushConfig, Result, SendMessage, TaskPage
-from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus, Usage
+from dragoman.model.task import Record, TaskHead, Usage
 
-ROLES: dict[Role, Any] = {role: pb.Role.Value(role) for role in Role}
-STATES: dict[TaskState, Any] = {state: pb.TaskState.Value(state) for state in TaskState}
+_CONFIG = map_fields(
+    TaskPushNotificationConfig,
+    pb.TaskPushNotificationConfig,
+    forms={"authentication": map_fields(AuthenticationInfo, pb.AuthenticationInfo)},
+)
 
 
 def encode_result(operation: Operation, result: Result) -> bytes:
@@ -51,7 +60,7 @@ def encode_result(operation: Operation, result: Result) -> bytes:
             return task.SerializeToString()
         case Message():
             answer = pb.SendMessageResponse()
-            fill_message(answer.message, result)
+            MESSAGE.write(answer.message, result)
             return answer.SerializeToString()
         case TaskPage():
             return _encode_page(operation, result)
@@ -59,12 +68,12 @@ def encode_result(operation: Operation, result: Result) -> bytes:
             return encode_card(result)
         case PushConfig():
             config = pb.TaskPushNotificationConfig()
-            _fill_push_config(config, result)
+            _CONFIG.write(config, shown_config(result))
             return config.SerializeToString()
         case tuple():
             listed = pb.ListTaskPushNotificationConfigsResponse()
             for each in result:
-                _fill_push_config(listed.configs.add(), each)
+                _CONFIG.write(listed.configs.add(), shown_config(each))
             return listed.SerializeToString()
         case None:
             return b""  # google.protobuf.Empty
@@ -80,7 +89,7 @@ def encode_snapshot(record: Record, history_length: int | None) -> bytes:
 def encode_message(message: Message) -> bytes:
     """Encode the only item of a direct agent's stream, a StreamResponse."""
     frame = pb.StreamResponse()
-    fill_message(frame.message, message)
+    MESSAGE.write(frame.message, message)
     return frame.SerializeToString()
 
 
@@ -95,7 +104,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
             update = frame.artifact_update
             update.task_id = head.id
             update.context_id = head.context_id
-            _fill_artifact(update.artifact, event.artifact)
+            ARTIFACT.write(update.artifact, event.artifact)
             if event.append:
                 update.append = True
             if event.last_chunk:
@@ -104,10 +113,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
             changed = frame.status_update
             changed.task_id = head.id
             changed.context_id = head.context_id
-            changed.status.state = STATES[event.state]
-            if event.message is not None:
-                fill_message(changed.status.message, event.message)
-            fill_timestamp(changed.status.timestamp, event.timestamp)
+            STATUS.write(changed.status, status_of(event))
             if event.metadata is None and event.progress is None:
                 if event.usage is not None or event.duration_ms is not None:
                     _fill_usage(changed.metadata, event.usage, event.duration_ms)
@@ -116,11 +122,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
         case MessageReceived() | Delegated() | Noted() | Intervened():
             return ()
         case Submitted():
-            frame.task.id = head.id
-            frame.task.context_id = head.context_id
-            frame.task.status.state = pb.TASK_STATE_SUBMITTED
-            fill_timestamp(frame.task.status.timestamp, event.timestamp)
-            fill_message(frame.task.history.add(), event.message)
+            TASK.write(frame.task, submitted(head, event))
     return (frame.SerializeToString(),)
 
 
@@ -144,15 +146,15 @@ def _fill_task(target: pb.Task, record: Record, history_length: int | None, *, a
     head = record.head
     target.id = head.id
     target.context_id = head.context_id
-    _fill_status(target.status, record.status)
+    STATUS.write(target.status, record.status)
     if artifacts:
         for artifact in record.artifacts:
-            _fill_artifact(target.artifacts.add(), artifact)
+            ARTIFACT.write(target.artifacts.add(), artifact)
     history = record.history
     if history_length is not None:  # 0 leaves it out, n gives the newest n (A2A 1.0 §3.2.4)
         history = history[max(len(history) - history_length, 0) :]
     for message in history:
-        fill_message(target.history.add(), message)
+        MESSAGE.write(target.history.add(), message)
     if record.unreadable:
         fill_struct(target.metadata, {UNREADABLE: True})
         return
@@ -176,73 +178,6 @@ def _fill_usage(target: Struct, usage: Usage | None, duration_ms: int | None) ->
         fill_struct(target, {USAGE: usage_metadata(usage, duration_ms)})
         return
     target.MergeFromString(encoded)
-
-
-def _fill_status(target: pb.TaskStatus, status: TaskStatus) -> None:
-    target.state = STATES[status.state]
-    if status.message is not None:
-        fill_message(target.message, status.message)
-    fill_timestamp(target.timestamp, status.timestamp)
-
-
-def fill_message(target: pb.Message, message: Message) -> None:
-    """Write a message. Raises UnsupportedOperation for data that is nested too deeply."""
-    target.message_id = message.message_id
-    target.role = ROLES[message.role]
-    for part in message.parts:
-        _fill_part(target.parts.add(), part)
-    if message.context_id is not None:
-        target.context_id = message.context_id
-    if message.task_id is not None:
-        target.task_id = message.task_id
-    if message.metadata is not None:
-        fill_struct(target.metadata, message.metadata)
-    if message.extensions:
-        target.extensions.extend(message.extensions)
-    if message.reference_task_ids:
-        target.reference_task_ids.extend(message.reference_task_ids)
-
-
-def _fill_artifact(target: pb.Artifact, artifact: Artifact) -> None:
-    target.artifact_id = artifact.artifact_id
-    for part in artifact.parts:
-        _fill_part(target.parts.add(), part)
-    if artifact.name is not None:
-        target.name = artifact.name
-    if artifact.description is not None:
-        target.description = artifact.description
-    if artifact.metadata is not None:
-        fill_struct(target.metadata, artifact.metadata)
-    if artifact.extensions:
-        target.extensions.extend(artifact.extensions)
-
-
-def _fill_part(target: pb.Part, part: Part) -> None:
-    if part.text is not None:
-        target.text = part.text if part.text.isascii() else clean(part.text)
-    elif part.raw is not None:
-        target.raw = part.raw
-    elif part.url is not None:
-        target.url = part.url
-    elif part.data is not UNSET:
-        fill_value(target.data, part.data)
-    if part.filename is not None:
-        target.filename = part.filename
-    if part.media_type is not None:
-        target.media_type = part.media_type
-    if part.metadata is not None:
-        fill_struct(target.metadata, part.metadata)
-
-
-def _fill_push_config(target: pb.TaskPushNotificationConfig, config: PushConfig) -> None:
-    """Write a webhook as its owner set it (A2A 1.0 §3.1.8), without credentials, which are write-only."""
-    target.id = config.id
-    target.task_id = config.task_id
-    target.url = config.url
-    if config.token is not None:
-        target.token = config.token
-    if config.scheme:
-        target.authentication.scheme = config.scheme
 
 
 def encode_card(card: AgentCard) -> bytes:

@@ -1,0 +1,185 @@
+"""Structs as messages of protobuf: a form is compiled once, from the fields of the struct and those of the message.
+
+Invariant: a field is written and read exactly if struct and message both have it, under one name or under two that are
+paired. A struct has its own default for a field that is absent.
+
+What is compiled is Python's source, a line for each field, as dataclasses do it: a chunk of a stream takes 2.0 µs then,
+and 3.5 µs with a closure for each field.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from google.protobuf.message import Message
+from msgspec import NODEFAULT, UNSET, Struct
+
+from dragoman.dialects.json_fields import refusal
+from dragoman.dialects.protobuf.values import (
+    fill_struct,
+    fill_timestamp,
+    fill_value,
+    struct_dict,
+    timestamp_text,
+    value_of,
+)
+from dragoman.model.errors import InvalidParams
+
+S = TypeVar("S", bound=Struct)
+T = TypeVar("T")
+
+
+class Form(Struct, Generic[T], frozen=True):
+    """The form of a value as a message.
+
+    `write` fills an empty message with a value; it raises UnsupportedOperation for data that is nested too deeply.
+    `read` returns the value of a message; it may raise InvalidParams, with paths in the message.
+    """
+
+    write: Callable[[Any, T], None]
+    read: Callable[[Any], T]
+
+
+class EnumForm(Struct, frozen=True):
+    """The numbers of an enum's members, and the member that any other number means."""
+
+    numbers: Mapping[Any, int]
+    otherwise: Any
+
+
+class _Lines(Struct, frozen=True):
+    """The source for one field: the statement that writes it, the expression that reads it, and what they name.
+
+    The statement finds the message `into` and the field's `value`, which is not `absent`; the expression finds `given`.
+    """
+
+    write: str
+    read: str
+    names: Mapping[str, Any] = {}
+    absent: str = "None"
+
+
+def map_fields(
+    struct: type[S],
+    message: type[Message],
+    *,
+    names: Mapping[str, str] = {},
+    forms: Mapping[str, Form[Any]] = {},
+    enums: Mapping[str, EnumForm] = {},
+    reads: Mapping[str, Callable[[Any], Any]] = {},
+    converts: Mapping[str, Callable[[Any], Any]] = {},
+    keeps_empty: bool = False,
+) -> Form[S]:
+    """Compile the form of a struct, field by field.
+
+    `names` has the struct's names of fields that the message calls otherwise. By the struct's names, `forms` are those
+    of the messages within it, `enums` those of its enums (one without stays a number), `reads` replace the reading of
+    single fields, and `converts` is applied to what is written. An object without members counts as absent when it is
+    read, unless `keeps_empty`.
+    """
+    defaults = {field.name: field.default for field in msgspec.structs.fields(struct)}
+    writes, arguments = ["def write(into, given):", "    pass"], []
+    scope: dict[str, Any] = {"struct": struct, "UNSET": UNSET}
+    field: Any
+    for field in message.DESCRIPTOR.fields:
+        name = names.get(field.name, field.name)
+        if name not in defaults:
+            continue
+        if name in forms:
+            lines = _messages(field, forms[name], defaults[name])
+        elif field.message_type is not None:
+            lines = _known_message(field, defaults[name], keeps_empty)
+        elif name in enums:
+            lines = _enum(field, enums[name])
+        else:
+            lines = _scalar(field, defaults[name], converts.get(name))
+        scope |= {f"{each}_{field.name}": value for each, value in lines.names.items()}
+        scope[f"default_{field.name}"] = defaults[name]
+        writes += [f"    value = given.{name}", f"    if value is not {lines.absent}:", f"        {lines.write}"]
+        if name in reads:
+            scope[f"own_{field.name}"] = reads[name]
+            arguments.append(f"{name}=own_{field.name}(given)")
+        else:
+            arguments.append(f"{name}={lines.read}")
+    exec("\n".join([*writes, "def read(given):", f"    return struct({', '.join(arguments)})"]), scope)
+    return Form(scope["write"], scope["read"])
+
+
+def _scalar(field: Any, default: Any, convert: Callable[[Any], Any] | None) -> _Lines:
+    at = field.name
+    if field.is_repeated:
+        return _Lines(f"into.{at}.extend(value)", f"tuple(given.{at})")
+    if field.has_presence:
+        read = f"given.{at} if given.HasField({at!r}) else default_{at}"
+    else:
+        read = f"given.{at} or None" if default is None else f"given.{at}"
+    if convert is None:
+        return _Lines(f"into.{at} = value", read)
+    return _Lines(f"into.{at} = convert_{at}(value)", read, {"convert": convert})
+
+
+def _enum(field: Any, form: EnumForm) -> _Lines:
+    at = field.name
+    members = {number: member for member, number in form.numbers.items()}
+    return _Lines(
+        f"into.{at} = numbers_{at}[value]",
+        f"members_{at}.get(given.{at}, otherwise_{at})",
+        {"numbers": form.numbers, "members": members, "otherwise": form.otherwise},
+    )
+
+
+def _messages(field: Any, form: Form[Any], default: Any) -> _Lines:
+    at = field.name
+
+    def read_one(given: Any) -> Any:
+        try:
+            return form.read(given)
+        except InvalidParams as fault:
+            raise _within(at, fault) from None
+
+    def read_all(given: Iterable[Any]) -> tuple[Any, ...]:
+        values: list[Any] = []
+        try:
+            for each in given:
+                values.append(form.read(each))
+        except InvalidParams as fault:
+            raise _within(f"{at}[{len(values)}]", fault) from None
+        return tuple(values)
+
+    if field.is_repeated:
+        write = f"for each in value: write_{at}(into.{at}.add(), each)"
+        return _Lines(write, f"read_{at}(given.{at})", {"write": form.write, "read": read_all})
+    read = f"read_{at}(given.{at})"
+    if default is not NODEFAULT:
+        read += f" if given.HasField({at!r}) else default_{at}"
+    return _Lines(
+        f"into.{at}.SetInParent(); write_{at}(into.{at}, value)", read, {"write": form.write, "read": read_one}
+    )
+
+
+def _within(place: str, fault: InvalidParams) -> InvalidParams:
+    """The same faults, with paths that begin at `place`."""
+    return refusal([(f"{place}.{path}" if path else place, text) for path, text in fault.violations])
+
+
+_KNOWN: Mapping[str, tuple[Callable[[Any, Any], None], Callable[[Any], Any]]] = {
+    "google.protobuf.Struct": (fill_struct, struct_dict),
+    "google.protobuf.Value": (fill_value, value_of),
+    "google.protobuf.Timestamp": (fill_timestamp, timestamp_text),
+}
+"""The values of JSON, and time stamps, which protobuf has messages for."""
+
+
+def _known_message(field: Any, default: Any, keeps_empty: bool) -> _Lines:
+    at, kind = field.name, field.message_type.full_name
+    fill, value = _KNOWN[kind]
+    absent = '""' if default is NODEFAULT else f"default_{at}"
+    found = f"value_{at}(given.{at})"
+    if kind == "google.protobuf.Struct" and not keeps_empty:
+        found = f"({found} or {absent})"
+    return _Lines(
+        f"fill_{at}(into.{at}, value)",
+        f"{found} if given.HasField({at!r}) else {absent}",
+        {"fill": fill, "value": value},
+        "UNSET" if kind == "google.protobuf.Value" else "None",  # a Value may hold None, which is JSON's null
+    )
