@@ -19,7 +19,6 @@ from dragoman.bindings.callers import Callers
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards, CardSettings
 from dragoman.bindings.cors import Cors, Origins
-from dragoman.bindings.endpoints import OptionalBindings
 from dragoman.bindings.home import Home
 from dragoman.bindings.http1.bounds import ConnectionBounds, ConnectionCounter
 from dragoman.bindings.http1.connection import ReaderCut, ignore_cut
@@ -216,7 +215,7 @@ def make_app(
         home=Home(AGENTS, "echo", MOUNTS, public_url, console=False),
         cors=Cors(origins) if origins else None,
         elsewhere=check_elsewhere,
-        optional=OptionalBindings(description=Description(ServedPaths("echo", metrics=False, keys=False))),
+        optional=Description(ServedPaths("echo", metrics=False, keys=False)).endpoints,
     )
 
 

@@ -6,16 +6,16 @@ answers a request from its first byte to its last.
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Container, Coroutine
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any
 
 from dragoman.bindings.a2a import A2a
 from dragoman.bindings.calls import Backend, Elsewhere, Reception
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.console import PROOF
 from dragoman.bindings.cors import READS, Cors
-from dragoman.bindings.endpoints import Answer, HttpEndpoint, OptionalBindings, make_endpoints
+from dragoman.bindings.endpoints import Answer, Endpoints, HttpEndpoint, PageSessions, fill, public
 from dragoman.bindings.home import Home
 from dragoman.bindings.http import (
     BODY_ARRIVED,
@@ -50,6 +50,8 @@ LEFT_STATUS = 499
 class App:
     """The server's HTTP side. `default` is the agent that answers at the root.
 
+    `optional` are the endpoints of those parts that a server may do without, `sessions` those of operators who are
+    signed in with a browser. Workers may finish the tasks of the agents in `leaving`, which are no longer served.
     `streams` is shared by all applications of the server, so that a reload keeps the count of open streams. `elsewhere`
     knows the agents of other replicas. `backend` is what other transports answer with.
     """
@@ -65,7 +67,9 @@ class App:
         home: Home,
         cors: Cors | None,
         mounts: Collection[Mount] = MOUNTS,
-        optional: OptionalBindings | None = None,
+        optional: Endpoints = MappingProxyType({}),
+        sessions: PageSessions | None = None,
+        leaving: Container[str] = (),
         streams: Streams | None = None,
         elsewhere: Elsewhere | None = None,
         traffic: Traffic | None = None,
@@ -78,13 +82,24 @@ class App:
         self._home = home
         self._cors = cors
         self._traffic = traffic
-        given = OptionalBindings() if optional is None else optional
-        self._console = given.console
-        self._workers = given.workers
+        self._sessions = sessions
+        self._leaving = leaving
         self._streams = Streams() if streams is None else streams
         self.backend = Backend(handler, reception, cards, self._streams, default, elsewhere, traffic)
         a2a = A2a(handler, reception, cards, self._streams)
-        self._endpoints = make_endpoints(a2a, reception, cards, health, given)
+        self._refuse_rest = a2a.refuse_rest
+        self._endpoints = fill(
+            {
+                "rpc": HttpEndpoint(a2a.answer, a2a.refuse_rpc),
+                "rest": HttpEndpoint(a2a.answer),
+                "card": public(cards.answer_card),
+                "jwks": public(lambda request: cards.keys()),
+                "agents": public(cards.answer_list),
+                "health": public(lambda request: health.alive()),
+                "ready": public(lambda request: health.ready()),
+                **optional,
+            }
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI 3.0. This is the one place that catches errors: A2AErrors are answered, all others are only logged."""
@@ -121,8 +136,8 @@ class App:
                     if found.asks:
                         if found.identify is not None:
                             request.principal = await found.identify(request)
-                        elif self._console is not None and PROOF in request.headers:
-                            request.principal = await self._console.identify(request)
+                        elif self._sessions is not None and self._sessions.proof in request.headers:
+                            request.principal = await self._sessions.identify(request)
                         else:
                             request.principal = self._callers.known(request) or await self._callers.identify(request)
                         if request.route.agent and request.route.mount != "/":  # at the root, the tenant names it
@@ -181,9 +196,7 @@ class App:
         if route.others:
             route = request.route = route.others.get(method, route)
         if route.agent and route.agent not in self._agents:
-            if route.endpoint == "workers" and self._workers is not None and self._workers.serves(route.agent):
-                pass  # the agent is no longer served, but its workers may finish their tasks
-            elif route.endpoint != "rpc":
+            if route.endpoint != "rpc" and not (route.endpoint == "workers" and route.agent in self._leaving):
                 raise AgentNotFound(route.agent)
             if method not in route.methods and route.kind.catches_all:
                 request.route = NOWHERE
@@ -216,7 +229,8 @@ class App:
             raise
 
     def _refuse(self, request: HttpRequest, error: A2AError) -> HttpResponse:
-        return self._endpoints[request.route.endpoint].refuse(request, error)
+        refuse = self._endpoints[request.route.endpoint].refuse or self._refuse_rest
+        return refuse(request, error)
 
 
 class CurrentApp:

@@ -1,99 +1,74 @@
-"""The endpoints of the server's HTTP side: the functions that answer the requests of each route.
+"""Endpoints: the functions that answer the requests of each route.
 
-Invariant: every name of a route has an endpoint. That of a part that is not in use answers that it is not there.
+Invariant: an application has an endpoint for every name of a route. One of a part that is not in use answers that it is
+not there, so that no other module has to know which parts a server has.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol, get_args
 
 from msgspec import Struct
 
-from dragoman.bindings.a2a import A2a
-from dragoman.bindings.admin import Admin
-from dragoman.bindings.calls import Reception
-from dragoman.bindings.cards import Cards
-from dragoman.bindings.console import Console
-from dragoman.bindings.files import FileDoor
 from dragoman.bindings.http import EventsResponse, HttpRequest, HttpResponse, StreamingResponse
-from dragoman.bindings.mcp import Mcp
-from dragoman.bindings.monitoring import Health, Metrics
-from dragoman.bindings.openai import OpenAi
-from dragoman.bindings.openapi import Description
 from dragoman.bindings.request import Request
 from dragoman.bindings.routes import EndpointName
-from dragoman.bindings.workers import Workers
 from dragoman.model.errors import A2AError, NotFound
 from dragoman.model.principal import Principal
 
 Answer = HttpResponse | StreamingResponse | EventsResponse
 
+Refuse = Callable[[HttpRequest, A2AError], HttpResponse]
+"""Encodes an error for the callers of an endpoint."""
+
 
 class HttpEndpoint(Struct, frozen=True):
     """The functions that answer the requests of some routes, and that encode their errors.
 
-    `asks`: callers are authenticated, and must be allowed to use the agent in the path; `identify` replaces the usual
-    way to do so. `admit` checks what else this endpoint asks of them. All raise A2AError.
+    Without `refuse`, errors are encoded as those of HTTP+JSON are. `asks`: callers are authenticated, and must be
+    allowed to use the agent in the path; `identify` replaces the usual way to do so. `admit` checks what else this
+    endpoint asks of them. All raise A2AError.
     """
 
     answer: Callable[[HttpRequest], Awaitable[Answer]]
-    refuse: Callable[[HttpRequest, A2AError], HttpResponse]
+    refuse: Refuse | None = None
     asks: bool = True
     admit: Callable[[Request], None] | None = None
     identify: Callable[[Request], Awaitable[Principal]] | None = None
 
 
-class OptionalBindings(Struct, frozen=True, kw_only=True):
-    """The bindings that a server may do without; None for each that it has not."""
-
-    openai: OpenAi | None = None
-    mcp: Mcp | None = None
-    metrics: Metrics | None = None
-    workers: Workers | None = None
-    files: FileDoor | None = None
-    admin: Admin | None = None
-    console: Console | None = None
-    description: Description | None = None
+Endpoints = Mapping[EndpointName, HttpEndpoint]
+"""The endpoints of a part of the server, by the name in their routes."""
 
 
-def make_endpoints(
-    a2a: A2a, reception: Reception, cards: Cards, health: Health, given: OptionalBindings
-) -> Mapping[EndpointName, HttpEndpoint]:
-    """Make all endpoints, by the name in their routes."""
-    callers, refuse = reception.callers, a2a.refuse_rest
+class PageSessions(Protocol):
+    """Knows the callers that are signed in with a browser."""
 
-    def public(answer: Callable[[HttpRequest], Awaitable[Answer]]) -> HttpEndpoint:
-        return HttpEndpoint(answer, refuse, asks=False)
+    proof: bytes
+    """The header that a request has if it belongs to a session, in lower case."""
 
-    absent = HttpEndpoint(_answer_absent, refuse)
-    openai, mcp, metrics, workers = given.openai, given.mcp, given.metrics, given.workers
-    admin, console, description = given.admin, given.console, given.description
-    return {
-        "rpc": HttpEndpoint(a2a.answer, a2a.refuse_rpc),
-        "rest": HttpEndpoint(a2a.answer, refuse),
-        "card": public(cards.answer_card),
-        "jwks": public(lambda request: cards.keys()),
-        "agents": public(cards.answer_list),
-        "health": public(lambda request: health.alive()),
-        "ready": public(lambda request: health.ready()),
-        "files": public(_answer_absent if given.files is None else given.files.answer),
-        "chat": absent if openai is None else HttpEndpoint(openai.answer, openai.refuse),
-        "models": absent if openai is None else HttpEndpoint(openai.answer_models, openai.refuse),
-        "mcp": absent if mcp is None else HttpEndpoint(mcp.answer, mcp.refuse),
-        "metrics": absent if metrics is None else HttpEndpoint(metrics.answer, refuse, admit=callers.admit_scraper),
-        "admin": absent
-        if admin is None
-        else HttpEndpoint(
-            admin.answer,
-            admin.refuse,
-            admit=callers.admit_operator,
-            identify=None if console is None else console.identify,
-        ),
-        "console": public(_answer_absent if console is None else console.answer),
-        "openapi": public(_answer_absent if description is None else description.answer_document),
-        "docs": public(_answer_absent if description is None else description.answer_page),
-        "workers": HttpEndpoint(_answer_no_workers, refuse)
-        if workers is None
-        else HttpEndpoint(workers.answer, workers.refuse, admit=callers.admit_worker),
-    }
+    async def identify(self, request: Request) -> Principal:
+        """The operator of the session that the request belongs to, else the caller by other credentials.
+
+        Raises A2AError.
+        """
+        ...
+
+
+def public(answer: Callable[[HttpRequest], Awaitable[Answer]]) -> HttpEndpoint:
+    """Make an endpoint that asks nobody who they are."""
+    return HttpEndpoint(answer, asks=False)
+
+
+def fill(given: Endpoints) -> Endpoints:
+    """Add an endpoint for each name that has none."""
+    absent: dict[EndpointName, HttpEndpoint] = dict.fromkeys(get_args(EndpointName), HttpEndpoint(_answer_absent))
+    absent |= dict.fromkeys(PUBLIC, public(_answer_absent))
+    absent["workers"] = HttpEndpoint(_answer_no_workers)
+    return {**absent, **given}
+
+
+PUBLIC: frozenset[EndpointName] = frozenset({"files", "console", "openapi", "docs"})
+"""Parts that ask nobody. A server without them does not ask for credentials before it says so."""
 
 
 async def _answer_absent(request: HttpRequest) -> HttpResponse:

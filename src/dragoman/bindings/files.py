@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from urllib.parse import quote
 
+from dragoman.bindings.endpoints import Endpoints, public
 from dragoman.bindings.http import Gone, HttpRequest, HttpResponse, StreamingResponse
 from dragoman.bindings.request import Header
 from dragoman.engine.files import LinkClaim, Links
@@ -43,6 +44,11 @@ class FileDoor:
         self._blobs = blobs
         self._links = links
         self._redirects = redirects
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Its endpoint: a link says by itself who may read."""
+        return {"files": public(self.answer)}
 
     async def answer(self, request: HttpRequest) -> HttpResponse | StreamingResponse:
         """Answer GET or HEAD. Raises A2AError."""

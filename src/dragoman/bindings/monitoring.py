@@ -14,6 +14,8 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import Struct
 
+from dragoman.bindings.callers import Callers
+from dragoman.bindings.endpoints import Endpoints, HttpEndpoint
 from dragoman.bindings.http import HttpRequest, HttpResponse, json_response
 from dragoman.bindings.http1.bounds import ConnectionCounter
 from dragoman.bindings.request import Header
@@ -199,6 +201,10 @@ class Metrics:
         self._read_ms = 0
         self._figures: StoreFigures | None = None
         self._reading = asyncio.Lock()
+
+    def endpoints(self, callers: Callers) -> Endpoints:
+        """Its endpoint, for the scrapers among the callers."""
+        return {"metrics": HttpEndpoint(self.answer, admit=callers.admit_scraper)}
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """Answer a scrape."""

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.bindings.calls import Reception, decode_body, encode_result, make_call
+from dragoman.bindings.endpoints import Endpoints, HttpEndpoint
 from dragoman.bindings.http import (
     EventsResponse,
     HttpRequest,
@@ -63,6 +64,11 @@ class OpenAi:
         self._default = default
         self._clock = clock
         self._since_s = clock.now_ms() // 1000
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Its endpoints."""
+        return {"chat": HttpEndpoint(self.answer, self.refuse), "models": HttpEndpoint(self.answer_models, self.refuse)}
 
     async def answer(self, request: HttpRequest) -> HttpResponse | EventsResponse:
         """Answer `POST /v1/chat/completions`. Raises A2AError."""

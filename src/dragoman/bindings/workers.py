@@ -15,7 +15,9 @@ from msgspec.structs import replace
 from dragoman.agents.worker import wire
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.words import artifacts_of, sound_parts
+from dragoman.bindings.callers import Callers
 from dragoman.bindings.calls import decode_body
+from dragoman.bindings.endpoints import Endpoints, HttpEndpoint
 from dragoman.bindings.http import HttpRequest, HttpResponse, error_response, json_response, read_json, unless_gone
 from dragoman.bindings.limits import Limits
 from dragoman.dialects import json_bounds, json_fields
@@ -69,9 +71,9 @@ class Workers:
             "references": (wire.PastRequest, self._references),
         }
 
-    def serves(self, agent: str) -> bool:
-        """Whether workers may do that agent's tasks here."""
-        return agent in self._agents
+    def endpoints(self, callers: Callers) -> Endpoints:
+        """Its endpoint, for the workers among the callers."""
+        return {"workers": HttpEndpoint(self.answer, self.refuse, admit=callers.admit_worker)}
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """Answer one call. The caller must have been admitted as a worker; the route's `ids` name the action.

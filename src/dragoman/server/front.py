@@ -18,7 +18,7 @@ from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards, CardSettings, GrpcAddress
 from dragoman.bindings.console import Console, Pages
 from dragoman.bindings.cors import Cors, Origins
-from dragoman.bindings.endpoints import OptionalBindings
+from dragoman.bindings.endpoints import Endpoints, HttpEndpoint
 from dragoman.bindings.home import Home
 from dragoman.bindings.limits import Limits, make_limits
 from dragoman.bindings.mcp import Mcp
@@ -26,6 +26,7 @@ from dragoman.bindings.openai import OpenAi
 from dragoman.bindings.openapi import Description
 from dragoman.bindings.openapi.operations import ServedPaths
 from dragoman.bindings.request import Request
+from dragoman.bindings.routes import EndpointName
 from dragoman.bindings.workers import Workers
 from dragoman.config import Config
 from dragoman.dialects.extensions import DEDUPES, EVENT_IDS
@@ -45,6 +46,10 @@ def make_app(assembly: Assembly, config: Config, runners: Mapping[str, Runner]) 
     clock, default = opened.store.clock, config.default or next(iter(runners))
     assembly.notifications.serve({agent_id: runner.profile for agent_id, runner in runners.items()}, clock.now_ms())
     mounts, reception = _mounts(config), _make_reception(assembly, config, runners)
+    pages = None
+    if (operators := console.operators) is not None:
+        callers, bounds = reception.callers, reception.limits
+        pages = Console(_pages(), operators, callers, bounds, config.public_url, console.provider)
     return App(
         assembly.a2a,
         reception,
@@ -59,7 +64,9 @@ def make_app(assembly: Assembly, config: Config, runners: Mapping[str, Runner]) 
         home=Home(runners, default, mounts, config.public_url, console=console.operators is not None),
         cors=Cors(config.cors_origins) if config.cors_origins else None,
         mounts=mounts,
-        optional=_make_optional(assembly, config, runners, reception, default, mounts),
+        optional=_make_optional(assembly, config, runners, reception, default, pages),
+        sessions=pages,
+        leaving=assembly.leaving,
         streams=assembly.streams,
         elsewhere=assembly.engine.operations.check_elsewhere if opened.store.replicas.shared else None,
         traffic=assembly.traffic,
@@ -72,33 +79,32 @@ def _make_optional(
     runners: Mapping[str, Runner],
     reception: Reception,
     default: str,
-    mounts: tuple[Mount, ...],
-) -> OptionalBindings:
-    """Make the bindings that the configuration asks for. A server that poses as another system has that one's."""
-    handler, bounds, console, stops = assembly.agents, reception.limits, assembly.console, assembly.stops
+    pages: Console | None,
+) -> Endpoints:
+    """Make the parts that the configuration asks for. A server that poses as another system has that one's."""
+    handler, bounds, callers, stops = assembly.agents, reception.limits, reception.callers, assembly.stops
     plain, clock = config.profile is None, assembly.opened.store.clock
+    found = dict[EndpointName, HttpEndpoint]()
     served = worker_agents(runners.values())
-    workers = admin = page = mcp = None
     if served or assembly.leaving:
-        workers = Workers(handler, ChainMap(served, assembly.leaving), bounds, stops)
-    if config.tasks and plain:
-        facts = ServedAgents(runners, assembly.streams)
-        admin = Admin(assembly.administration, bounds, facts, console.remote, stops)
-    if console.operators is not None:
-        page = Console(_pages(), console.operators, reception.callers, bounds, config.public_url, console.provider)
+        found |= Workers(handler, ChainMap(served, assembly.leaving), bounds, stops).endpoints(callers)
+    if assembly.metrics is not None:
+        found |= assembly.metrics.endpoints(callers)
+    if assembly.opened.files.door is not None:
+        found |= assembly.opened.files.door.endpoints
+    if ROOT in _mounts(config):
+        found |= OpenAi(handler, reception, default, clock).endpoints
     if plain:
         wait_s = config.blocking_timeout_s
-        mcp = Mcp(handler, reception, clock, assembly.sessions, version=__version__, wait_s=wait_s)
-    return OptionalBindings(
-        openai=OpenAi(handler, reception, default, clock) if ROOT in mounts else None,
-        mcp=mcp,
-        metrics=assembly.metrics,
-        workers=workers,
-        files=assembly.opened.files.door,
-        admin=admin,
-        console=page,
-        description=_description(config, default) if plain else None,
-    )
+        found |= Mcp(handler, reception, clock, assembly.sessions, version=__version__, wait_s=wait_s).endpoints
+        found |= _description(config, default).endpoints
+    if plain and config.tasks:
+        facts = ServedAgents(runners, assembly.streams)
+        admin = Admin(assembly.administration, bounds, facts, assembly.console.remote, stops)
+        found |= admin.endpoints(callers, pages)
+    if pages is not None:
+        found |= pages.endpoints
+    return found
 
 
 def _make_reception(assembly: Assembly, config: Config, runners: Mapping[str, Runner]) -> Reception:

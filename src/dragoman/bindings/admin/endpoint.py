@@ -16,7 +16,9 @@ from dragoman.admin.overview import FOLLOW_CHANGES
 from dragoman.admin.question import AnyQuestion
 from dragoman.bindings.admin.openapi import make_admin_document
 from dragoman.bindings.admin.routes import find_route
+from dragoman.bindings.callers import Callers
 from dragoman.bindings.calls import decode_body
+from dragoman.bindings.endpoints import Endpoints, HttpEndpoint, PageSessions
 from dragoman.bindings.http import (
     EventsResponse,
     HttpRequest,
@@ -72,6 +74,11 @@ class Admin:
             **({} if remote is None else remote.streams),
         }
         administration.serve(facts)
+
+    def endpoints(self, callers: Callers, sessions: PageSessions | None = None) -> Endpoints:
+        """Its endpoint, for the operators among the callers, and for those who are signed in with a browser."""
+        identify = None if sessions is None else sessions.identify
+        return {"admin": HttpEndpoint(self.answer, self.refuse, admit=callers.admit_operator, identify=identify)}
 
     async def answer(self, request: HttpRequest) -> HttpResponse | EventsResponse:
         """Answer one request of an operator. Raises A2AError."""

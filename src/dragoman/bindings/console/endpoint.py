@@ -16,6 +16,7 @@ from dragoman.bindings.console.cookies import ConsoleCookie
 from dragoman.bindings.console.pages import Pages
 from dragoman.bindings.console.provider import ProviderDoor, ProviderOffer
 from dragoman.bindings.cors import READS
+from dragoman.bindings.endpoints import Endpoints, public
 from dragoman.bindings.http import HttpRequest, HttpResponse, json_response, read_json
 from dragoman.bindings.limits import Limits
 from dragoman.bindings.request import Header, Request
@@ -54,6 +55,8 @@ class SessionAnswer(Struct, frozen=True):
 class Console:
     """Serves the console, and tells the admin API which operator a browser's session is of."""
 
+    proof = PROOF
+
     def __init__(
         self,
         pages: Pages,
@@ -70,6 +73,11 @@ class Console:
         self._limits = limits
         self._cookie = ConsoleCookie(COOKIE, "Strict", public_url)
         self._provider = provider
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Its endpoint: the pages are for everybody, and the sessions ask by themselves."""
+        return {"console": public(self.answer)}
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """Answer one request below `/console`. Raises A2AError."""

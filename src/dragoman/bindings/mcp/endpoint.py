@@ -12,6 +12,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from dragoman.bindings.calls import Reception, decode_body, encode_result, make_call
+from dragoman.bindings.endpoints import Endpoints, HttpEndpoint
 from dragoman.bindings.http import (
     EventsResponse,
     Gone,
@@ -88,6 +89,11 @@ class Mcp:
         self._version = version
         self._wait_s = wait_s
         self._sessions = sessions
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Its endpoint."""
+        return {"mcp": HttpEndpoint(self.answer, self.refuse)}
 
     async def answer(self, request: HttpRequest) -> HttpResponse | EventsResponse:
         """Answer `POST /mcp`, `GET /mcp` and `DELETE /mcp`. Raises A2AError."""

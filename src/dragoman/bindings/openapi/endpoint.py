@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman import __version__
+from dragoman.bindings.endpoints import Endpoints, public
 from dragoman.bindings.http import JSON, NOT_SNIFFED, HttpRequest, HttpResponse
 from dragoman.bindings.openapi.operations import ServedPaths, make_server_document
 from dragoman.bindings.openapi.page import SAFETY, render
@@ -36,6 +37,11 @@ class Description:
         self._served = served
         self._document: DescribedForm | None = None
         self._page: DescribedForm | None = None
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Its endpoints."""
+        return {"openapi": public(self.answer_document), "docs": public(self.answer_page)}
 
     async def answer_document(self, request: HttpRequest) -> HttpResponse:
         """The OpenAPI document."""
