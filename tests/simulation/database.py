@@ -13,18 +13,17 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged, Submitted
+from dragoman.model.events import ArtifactChunk, Event, Logged, Submitted
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message
 from dragoman.model.parts import beginning
-from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState
+from dragoman.model.task import INTERRUPTED, STATES, TERMINAL, Record, TaskHead, TaskState
 from dragoman.store.api import (
     BEGIN_MS,
     Append,
     Appended,
     Dedupe,
     Exists,
-    Fenced,
     Listed,
     ListedRows,
     ListOrder,
@@ -38,15 +37,15 @@ from dragoman.store.api import (
     Repeat,
     Stored,
     StoreError,
-    TaskEnded,
     TaskRow,
     Unknown,
 )
+from dragoman.store.guard import expect_seq, refusal
 from dragoman.store.outbox import Lane
 from dragoman.store.replicas import Replica
 from dragoman.store.shared import SharedEntry
 from dragoman.store.usage import AnswerUsage
-from dragoman.store.worker_leases import WORKER, LeaseTable, WorkerLease
+from dragoman.store.worker_leases import WORKER, LeaseFault, LeaseTable, WorkerLease
 from tests.simulation.outbox import OutboxRows, Webhook
 
 EVENT_BYTES = 3_000
@@ -368,36 +367,22 @@ class Database:
             self.seen_s = max(self.seen_s, found[2])
 
     def _refusal(self, row: Row, append: Append) -> Refused | None:
-        expected = append.expected_seq
-        if append.snapshot is not None:
-            before = append.snapshot.seq - len(append.events)
-            if expected is not None and expected != before:
-                return Moved(f"the snapshot follows seq {before}, not {expected}")
-            expected = before
-        if row.state in TERMINAL:
-            return TaskEnded(append.task_id)
-        lease = append.lease
-        if self.guard.takes_words_of_earlier_leases and not (lease is None or lease.granted_ms or lease.silent):
+        """As the product decides, upon a row that nobody else changes meanwhile: the checks know no guard."""
+        guard, change, leases = self.guard, append.lease, self.leases
+        if guard.takes_words_of_earlier_leases and change is not None and change.is_word and row.state not in TERMINAL:
             return None
-        fenced = append.epoch is not None and (row.holder is None or row.epoch != append.epoch)
-        if fenced and not self.guard.ignores_epoch:
-            return Fenced(f"epoch {append.epoch}, the task has {row.epoch if row.holder else 'no lease'}")
-        if append.lease is not None and self.leases.fenced(append.lease) and not self.guard.ignores_the_end_of_leases:
-            return Fenced("the lease of its worker is over")
-        if append.lease is not None and self.leases.moved(append.lease):
-            return Moved("the lease of its worker is another one")
-        if append.lease is not None and append.lease.number is not None:
-            dated = any(isinstance(event, StatusChanged) for event in append.events)
-            if row.seq < append.read_seq or (dated and append.status_ms < row.status_ms):
-                return Moved(f"the task is at {row.seq}, with a later status")
-        if expected is not None and expected != row.seq:
-            return Moved(f"expected seq {expected}, the task is at {row.seq}")
-        if append.expected_epoch is not None and (append.expected_epoch, append.state) != (row.epoch, row.state):
-            return Moved(f"expected epoch {append.expected_epoch}, the task has {row.epoch} or another state")
-        changed = append.webhooks_version is not None and append.webhooks_version != row.webhooks_version
-        if changed and not self.guard.ignores_changed_webhooks:
-            return Moved(f"expected webhooks {append.webhooks_version}, the task has {row.webhooks_version}")
-        return None
+        fault = None if change is None else leases.fault(change)
+        if guard.ignores_the_end_of_leases and change is not None and fault is LeaseFault.OVER:
+            known = leases.rows.get(append.task_id)
+            fault = None if known is not None and known.lease.token == change.lease.token else LeaseFault.CHANGED
+        asked = replace(append, epoch=None) if guard.ignores_epoch else append
+        try:
+            expected = expect_seq(append)
+        except Moved as moved:
+            return moved
+        version = None if guard.ignores_changed_webhooks else row.webhooks_version
+        standing = STATES.index(row.state), row.seq, row.epoch, row.holder is not None, row.status_ms
+        return refusal(asked, expected, *standing, webhooks_version=version, fault=fault)
 
     def _first(self, write: int | None, task_id: str, after: int) -> Appended | None:
         """The result of a write that was made before."""

@@ -20,7 +20,7 @@ from dragoman.model.ids import new_write
 from dragoman.model.message import Message, Part
 from dragoman.model.task import INTERRUPTED, TERMINAL
 from dragoman.store.api import Append, Stored
-from dragoman.store.worker_leases import LeaseTable, WorkerLease, WorkerLeaseChange
+from dragoman.store.worker_leases import LeaseFault, LeaseTable, WorkerLease, WorkerLeaseChange
 from dragoman.telemetry.job_group import JobGroup
 from tests.buses import HubBus
 from tests.simulation.agents import ScriptedAgent, agents
@@ -228,12 +228,12 @@ def owe_deliveries_before_the_commit(world: World) -> None:
 
 def take_a_word_again(world: World) -> None:
     """The store takes a word of a worker that another replica has written, if that one's answer was lost."""
-    moved = LeaseTable.moved
+    fault = LeaseTable.fault
 
-    def ignore_the_number(table: LeaseTable, change: WorkerLeaseChange) -> bool:
-        return moved(table, change if change.number is None else replace(change, number=0))
+    def ignore_the_number(table: LeaseTable, change: WorkerLeaseChange) -> LeaseFault | None:
+        return fault(table, change if change.number is None else replace(change, number=0))
 
-    world.patch(LeaseTable, "moved", ignore_the_number)
+    world.patch(LeaseTable, "fault", ignore_the_number)
 
 
 def renew_workers_leases_that_have_run_out(world: World) -> None:

@@ -22,6 +22,7 @@ a worker can be told what became of its task; in memory the newest `OVER_MAX` ar
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
+from enum import Enum, auto
 from math import inf
 from typing import Literal, Protocol
 
@@ -99,6 +100,18 @@ class WorkerLeaseChange(Struct, frozen=True):
     over: bool = False
     silent: bool = False
     number: int | None = None
+
+    @property
+    def is_word(self) -> bool:
+        """Whether the append is made under the lease."""
+        return self.granted_ms is None and not self.silent
+
+
+class LeaseFault(Enum):
+    """The way in which a worker's lease is not what an append needs (`WorkerLeaseChange`)."""
+
+    OVER = auto()  # the append is made under a lease that does not run
+    CHANGED = auto()  # the lease runs that should not, or another replica has told a word since
 
 
 class DueLeases(Struct, frozen=True):
@@ -225,34 +238,20 @@ class LeaseTable:
         row = self.rows.get(task_id)
         return row is not None and row.until_s > self._now_s()
 
-    def stands(self, change: WorkerLeaseChange) -> bool:
-        """Whether an append is let through that was made under the lease as it stands. That is so of almost every one;
-        `made`, `fenced` and `moved` say what becomes of the others.
-        """
+    def fault(self, change: WorkerLeaseChange) -> LeaseFault | None:
+        """What is wrong with the lease for an append with that change; None if it may be made."""
         lease = change.lease
         row = self.rows.get(lease.task_id)
-        if row is None or change.silent or change.granted_ms is not None:
-            return False
-        known = row.lease
-        return known.token == lease.token and not _differs(known, change) and row.until_s > self._now_s()
-
-    def fenced(self, change: WorkerLeaseChange) -> bool:
-        """Whether an append is refused with Fenced, because it is made under a lease that does not run."""
-        if change.granted_ms is not None or change.silent:
-            return False
-        row = self.rows.get(change.lease.task_id)
-        return row is None or row.lease.token != change.lease.token or not self.runs(change.lease.task_id)
-
-    def moved(self, change: WorkerLeaseChange) -> bool:
-        """Whether an append is refused with Moved, because the lease is not what its writer thought."""
-        row, lease = self.rows.get(change.lease.task_id), change.lease
+        runs = row is not None and row.until_s > self._now_s()
         if change.granted_ms is not None:
-            return self.runs(lease.task_id)
+            return LeaseFault.CHANGED if runs else None
         if row is None or row.lease.token != lease.token:
-            return True
+            return LeaseFault.CHANGED if change.silent else LeaseFault.OVER
         if change.silent:
-            return row.until_s > self._now_s()
-        return _differs(row.lease, change)
+            return LeaseFault.CHANGED if runs else None
+        if not runs:
+            return LeaseFault.OVER
+        return LeaseFault.CHANGED if _differs(row.lease, change) else None
 
     def made(self, task_id: str, write: int | None) -> bool:
         """Whether the append with that id has made its change already, so that it is repeated now."""
@@ -305,8 +304,7 @@ class LeaseTable:
 
     def note(self, lease: WorkerLease) -> bool:
         """See `WorkerLeases`."""
-        change = WorkerLeaseChange(lease)
-        if self.fenced(change) or self.moved(change):
+        if self.fault(WorkerLeaseChange(lease)) is not None:
             return False
         row = self.rows[lease.task_id]
         row.change(lease, row.write)

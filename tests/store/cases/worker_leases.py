@@ -8,7 +8,7 @@ import asyncio
 from msgspec.structs import replace
 
 from dragoman.model.task import TaskState, Usage
-from dragoman.store.api import Append, Appended, Fenced, Moved, Store, Stored
+from dragoman.store.api import Append, Appended, Fenced, Moved, Store, Stored, TaskEnded, Unknown
 from dragoman.store.worker_leases import WORKER, DueLeases, WorkerLease, WorkerLeaseChange
 from tests.store.cases.bench import (
     AGENTS,
@@ -231,6 +231,52 @@ async def a_single_word_follows_those_that_its_writer_has_not_read(bench: Bench)
         await store.append(single(await loaded(store, "t1"), asked, 3))
 
 
+async def a_word_to_a_task_that_has_ended_or_is_gone_is_refused_for_that_reason(bench: Bench) -> None:
+    """The end is for good. Another lease could follow the one that is over, so that reason comes second."""
+    async with bench.store() as store:
+        lease = replace(await leased(store), version=1)
+        stored = await loaded(store, "t1")
+        await store.append(ending("t1", stored.seq, epoch=None, state=TaskState.CANCELED))
+        await refused(store.append(told(stored, lease)), TaskEnded)
+        await refused(store.append(single(stored, lease, 1)), TaskEnded)
+        await refused(store.append(granting(stored, lease_of(token="t1.b"))), TaskEnded)
+        await refused(store.append(silenced(stored, lease)), TaskEnded)
+        await refused(store.append(replace(told(stored, lease), task_id="gone")), Unknown)
+
+
+async def a_single_word_is_refused_if_the_task_has_a_later_status(bench: Bench) -> None:
+    async with bench.store() as store:
+        lease = await leased(store)
+        stored = await loaded(store, "t1")
+        later = replace(told(stored, replace(lease, version=1)), events=(status(W),), status_ms=START_MS + 5)
+        await store.append(later)
+        lease = replace(lease, version=1)
+        dated = replace(single(stored, lease, 1), events=(status(W),), status_ms=START_MS + 4)
+        await refused(store.append(dated), Moved)
+        await refused(store.append(replace(single(stored, lease, 1), read_seq=9)), Moved)
+        await store.append(single(stored, lease, 1))  # a chunk has no status
+        await store.append(replace(single(stored, lease, 2), events=(status(W),), status_ms=START_MS + 5))
+        assert (await loaded(store, "t1")).seq == 5
+
+
+async def a_word_that_is_sent_again_has_its_first_outcome_whatever_was_told_since(bench: Bench) -> None:
+    async with bench.store() as store:
+        lease = await leased(store)
+        stored = await loaded(store, "t1")
+        first = replace(single(stored, lease, 1), write=11)
+        second = replace(single(stored, lease, 2), write=12)
+        written = await store.append(first)
+        assert isinstance(written, Appended)
+        await store.append(second)
+        again = await store.append(first)
+        assert isinstance(again, Appended)
+        assert (again.last_seq, again.epoch) == (written.last_seq, written.epoch)
+        held = await store.worker_leases.get("t1")
+        assert held is not None
+        assert held.lease.reports == 2
+        assert (await loaded(store, "t1")).seq == 4
+
+
 async def a_lease_that_has_run_out_is_neither_used_nor_renewed(bench: Bench) -> None:
     async with bench.store() as store:
         lease = await leased(store, for_ms=SOON_MS)
@@ -391,6 +437,9 @@ WORKER_LEASES: tuple[Case, ...] = (
     what_is_queued_is_left_out_of_a_claim_that_says_so,
     a_word_is_written_under_its_lease_and_told_once,
     a_single_word_follows_those_that_its_writer_has_not_read,
+    a_word_to_a_task_that_has_ended_or_is_gone_is_refused_for_that_reason,
+    a_single_word_is_refused_if_the_task_has_a_later_status,
+    a_word_that_is_sent_again_has_its_first_outcome_whatever_was_told_since,
     a_lease_that_has_run_out_is_neither_used_nor_renewed,
     the_task_of_a_silent_worker_goes_back_once,
     a_renewed_lease_goes_on,

@@ -5,6 +5,7 @@ outcome says that it was made, why it was not, or (`AGAIN`) that another transac
 alone, once nobody else can change its task.
 """
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -19,24 +20,26 @@ from dragoman.store.api import (
     Appended,
     Dedupe,
     Exists,
-    Fenced,
     Moved,
     OverQuota,
     Refused,
     Repeat,
     StoreError,
-    TaskEnded,
     Unknown,
 )
-from dragoman.store.codec import TERMINAL_FROM, Codec, Unreadable
+from dragoman.store.codec import Codec, Unreadable
 from dragoman.store.files import File
+from dragoman.store.guard import has_status, refusal
 from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.history import HistoryChanged
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, to_text
-from dragoman.store.postgres.worker_leases import SINGLE_WORD, WORD
-from dragoman.store.postgres.writes import Addition, Creation, Row, Told
+from dragoman.store.postgres.worker_leases import encode_change
+from dragoman.store.postgres.writes import Told
+from dragoman.store.quotas import Room
 from dragoman.store.usage import DAY_MS, AnswerUsage, Used
+from dragoman.store.worker_leases import LeaseFault
+from dragoman.store.writes import Addition, Creation
 
 SCOPES_REMEMBERED = 10_000
 """How many numbers of scopes (an owner with an agent) are cached."""
@@ -69,6 +72,9 @@ NO_SEQ = -1
 """A seq that no task has."""
 
 Outcome = Appended | Repeat | Refused | Again
+
+Row = dict[str, int | str | None]
+"""Values by the names that the statement of a batch gives them."""
 
 Scopes = Mapping[tuple[str, str], int]
 """The numbers of scopes: an owner with an agent."""
@@ -104,7 +110,7 @@ class Ledger:
         """Whether one statement makes the write, so that others need not wait for more on its account."""
         if write.push is not None or write.deliveries:
             return False
-        return isinstance(write, Addition) or (write.quota is None and (write.owner, write.agent) in self._remembered())
+        return isinstance(write, Addition) or (write.new.quota is None and _scope(write) in self._remembered())
 
     async def write(self, lane: int, writes: Sequence[Creation | Addition]) -> Sequence[Outcome]:
         """Make writes of different tasks and dedupe keys, as far as possible.
@@ -157,7 +163,7 @@ class Ledger:
         limited = [
             (place, write)
             for place, write in enumerate(writes)
-            if isinstance(write, Creation) and write.quota is not None
+            if isinstance(write, Creation) and write.new.quota is not None
         ]
         refused = await self._refuse_excess(connection, limited) if limited else {}
         rows = await connection.fetch(self._sql["write"], *self._values(lane, writes, scopes, refused))
@@ -192,16 +198,18 @@ class Ledger:
         pages: list[bytes] = []
         bodies: list[bytes | None] = []
         for place, write in sorted(enumerate(writes), key=_by_id):
-            row: Row = {"place": place, **write.row}
-            if write.dedupe is not None:
-                row |= _call(write.dedupe)
             if isinstance(write, Creation):
-                row["scope"], row["allowed"] = scopes[write.owner, write.agent], place not in refused
+                row = _creation_row(write)
+                row["scope"], row["allowed"] = scopes[_scope(write)], place not in refused
                 bodies.append(write.head)
             else:
+                row = _addition_row(write)
                 if self._is_outdated(write):
                     row["expected_seq"] = NO_SEQ
-                bodies.append(write.record)
+                bodies.append(None if write.record is None else bytes(write.record))
+            row["place"] = place
+            if write.dedupe is not None:
+                row |= _call(write.dedupe)
             rows.append(row)
             pages.append(write.page)
         return (_json(rows), pages, bodies, self._clock.now_ms(), *_files(writes), self.replica, lane, _usage(writes))
@@ -249,7 +257,7 @@ class Ledger:
 
     def _is_outdated(self, write: Addition) -> bool:
         """Whether an append was decided on another history of the database: only its first attempt can be found."""
-        return write.history not in ("", self._pool.history.name)
+        return write.append.history not in ("", self._pool.history.name)
 
     def _refuse_outdated(self, write: Addition) -> Refused | None:
         return Moved(f"{write.id}: read in another history of the database") if self._is_outdated(write) else None
@@ -281,7 +289,7 @@ class Ledger:
         found: dict[tuple[str, str], int] = {}
         for write in writes:
             if isinstance(write, Creation):
-                scope = write.owner, write.agent
+                scope = _scope(write)
                 found[scope] = self._remembered().get(scope) or await self._add_scope(*scope)
         return found
 
@@ -312,42 +320,94 @@ class Ledger:
 
         A call that is repeated takes no room.
         """
-        days = sorted({(to_text(write.owner), write.quota.day) for _, write in writes if write.quota is not None})
-        await connection.execute(self._sql["lock_owners"], [owner for owner, _ in days])
-        found = await connection.fetch(self._sql["used"], [owner for owner, _ in days], [day for _, day in days])
+        days = sorted({(write.new.quota.day, _owner(write)) for _, write in writes if write.new.quota is not None})
+        await connection.execute(self._sql["lock_owners"], sorted({owner for _, owner in days}))
+        found = await connection.fetch(self._sql["used"], [owner for _, owner in days], [day for day, _ in days])
         keys = [write.dedupe.key for _, write in writes if write.dedupe is not None]
         known = dict(await connection.fetch(self._sql["known_calls"], keys, self._clock.now_ms()))
-        used: dict[str, int] = {}
-        made: dict[tuple[str, int], int] = {}
-        for owner, day, open_tasks, day_tasks in found:
-            used[owner] = open_tasks
-            made[owner, day] = day_tasks
+        open_tasks = {owner: count for owner, _, count, _ in found}
+        day_tasks = {(day, owner): count for owner, day, _, count in found}
+        room = Room(open_tasks.__getitem__, day_tasks.__getitem__)
         refused: dict[int, OverQuota] = {}
         for place, write in writes:
-            quota, owner = write.quota, to_text(write.owner)
-            if quota is None or (write.dedupe is not None and _is_repeat(write.dedupe, known)):
+            owner, quota = _owner(write), write.new.quota
+            if write.dedupe is not None and _is_repeat(write.dedupe, known):
                 continue
-            day = owner, quota.day
-            if quota.max_open_tasks and used[owner] >= quota.max_open_tasks:
-                refused[place] = OverQuota("max_open_tasks")
-            elif quota.max_daily_tasks and made[day] >= quota.max_daily_tasks:
-                refused[place] = OverQuota("max_daily_tasks")
+            if (over := room.refusal(owner, quota)) is not None:
+                refused[place] = over
             else:
-                used[owner] += write.state < TERMINAL_FROM
-                made[day] += bool(quota.max_daily_tasks)
+                room.take(owner, quota, write.state)
         return refused
 
     async def _count_days(self, connection: DatabaseConnection, made: Sequence[Creation]) -> None:
         """Count new tasks for the quota of their owner's day, if it has one."""
-        days: dict[tuple[int, str], int] = {}
-        for write in made:
-            if write.quota is not None and write.quota.max_daily_tasks:
-                day = write.quota.day, to_text(write.owner)
-                days[day] = days.get(day, 0) + 1
+        limited = [(write.new.quota, _owner(write)) for write in made]
+        days = Counter((quota.day, owner) for quota, owner in limited if quota is not None and quota.max_daily_tasks)
         if days:
             ordered = sorted(days)
             columns = [day for day, _ in ordered], [owner for _, owner in ordered], [days[day] for day in ordered]
             await connection.execute(self._sql["count_days"], *columns)
+
+
+def _scope(write: Creation) -> tuple[str, str]:
+    return write.new.head.owner, write.new.head.agent
+
+
+def _owner(write: Creation) -> str:
+    return to_text(write.new.head.owner)
+
+
+def _creation_row(write: Creation) -> Row:
+    """The columns of a new task but those with bytes, the scope and the remembered call."""
+    new, head = write.new, write.new.head
+    return {
+        "id": to_text(head.id),
+        "agent": to_text(head.agent),
+        "context": to_text(head.context_id),
+        "state": write.state,
+        "status_ms": new.status_ms,
+        "events": len(new.events),
+        "epoch": write.epoch,
+        "holder": write.holder,
+        "files": bool(write.files),
+        "pushed": new.push is not None,
+        "parent": None if write.parent is None else to_text(write.parent),
+        "deadline_ms": head.deadline_ms,
+        "dialect": to_text(head.dialect),
+        "text": to_text(write.text),
+        "key_id": to_text(head.key) if head.key else None,
+        "read_seq": 0,
+        "write": new.write,
+    }
+
+
+def _addition_row(write: Addition) -> Row:
+    """The columns of an append but those with bytes and the remembered call."""
+    append, change = write.append, write.append.lease
+    row: Row = {
+        "id": to_text(write.id),
+        "events": len(append.events),
+        "state": write.state,
+        "status_ms": append.status_ms,
+        "holder": append.holder,
+        "ends_lease": write.ends_lease,
+        "files": bool(write.files),
+        "keeper": append.keeper,
+        "offered_until_ms": write.offered_until_ms,
+        "run_epoch": append.epoch,
+        "expected_seq": write.expected_seq,
+        "expected_epoch": append.expected_epoch,
+        "read_seq": append.read_seq,
+        "write": append.write,
+        "webhooks": append.webhooks_version,
+    }
+    if append.to_worker:
+        row["to_worker"] = True
+    if change is not None:
+        row |= encode_change(change)
+        if change.number is not None and has_status(append):
+            row["dated"] = True
+    return row
 
 
 def _call(dedupe: Dedupe) -> Row:
@@ -367,7 +427,7 @@ def _is_repeat(dedupe: Dedupe, known: Mapping[bytes, str | None]) -> bool:
 
 def _needs_more(write: Creation | Addition) -> bool:
     """Whether a write needs more than the statement of its batch."""
-    quota = write.quota if isinstance(write, Creation) else None
+    quota = write.new.quota if isinstance(write, Creation) else None
     return bool(write.push is not None or write.deliveries or quota is not None)
 
 
@@ -394,7 +454,7 @@ def _usage(writes: Sequence[Creation | Addition]) -> str:
     rows: list[Row] = []
     for place, write in enumerate(writes):
         if isinstance(write, Addition) and write.used:
-            rows += usage_rows(write.used, write.ended_ms, place=place)
+            rows += usage_rows(write.used, write.append.status_ms, place=place)
     return _json(rows)
 
 
@@ -419,22 +479,11 @@ def _refusal(
     webhooks_version: int,
     worker_has_it: bool | None,
 ) -> Refused | None:
-    """Why the guard refuses an append to a task as it was; None if it does not. A permanent reason comes first."""
+    """Why the statement refused an append to a task as it was; None if something else came between."""
     if state is None:
         return Unknown(write.id)
-    if state >= TERMINAL_FROM:
-        return TaskEnded(write.id)
-    if write.epoch is not None and not (leased and write.epoch == epoch):
-        return Fenced(f"{write.id}: epoch {write.epoch}, the task has {epoch if leased else 'no lease'}")
-    act = write.row.get("lease_act")
-    if act in (WORD, SINGLE_WORD) and not worker_has_it:
-        return Fenced(f"{write.id}: the lease of its worker is over")
-    if write.expected_seq is not None and write.expected_seq != seq:
-        return Moved(f"{write.id}: expected seq {write.expected_seq}, the task is at {seq}")
-    if write.expected_epoch is not None and (write.expected_epoch, write.row["state"]) != (epoch, state):
-        return Moved(f"{write.id}: expected epoch {write.expected_epoch}, the task has {epoch} or another state")
-    if write.webhooks_version is not None and write.webhooks_version != webhooks_version:
-        return Moved(f"{write.id}: its webhooks have changed")
-    if act is not None:
-        return Moved(f"{write.id}: the lease of its worker is another one")
-    return None
+    append, fault = write.append, None
+    if append.lease is not None:
+        fault = LeaseFault.OVER if append.lease.is_word and not worker_has_it else LeaseFault.CHANGED
+    standing = state, seq, epoch, leased, append.status_ms
+    return refusal(append, write.expected_seq, *standing, webhooks_version=webhooks_version, fault=fault)

@@ -4,8 +4,9 @@ Invariant: nothing about a task is kept in memory between two calls. The rows de
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from secrets import randbits
 from typing import Any
 
 from msgspec import Struct
@@ -13,7 +14,7 @@ from msgspec import Struct
 from dragoman.model.events import Logged
 from dragoman.model.ids import Clock
 from dragoman.model.message import Message
-from dragoman.model.task import TaskHead, TaskState
+from dragoman.model.task import TERMINAL, TaskHead, TaskState
 from dragoman.store.api import (
     AGENT_ABSENT_S,
     BEGIN_MS,
@@ -41,7 +42,9 @@ from dragoman.store.api import (
 from dragoman.store.audit import AuditTrail
 from dragoman.store.codec import Codec
 from dragoman.store.damage import DamageLog
+from dragoman.store.encoder import Encoder
 from dragoman.store.figures import StoreFigures
+from dragoman.store.files import TaskFiles
 from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Outbox
@@ -52,7 +55,6 @@ from dragoman.store.postgres.database.history import HistoryCount
 from dragoman.store.postgres.database.opening import Door, open_pool
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
-from dragoman.store.postgres.encoder import Encoder
 from dragoman.store.postgres.ledger import Again, Ledger
 from dragoman.store.postgres.listing import TaskLists
 from dragoman.store.postgres.outbox import OutboxTables
@@ -117,7 +119,10 @@ class PostgresStore:
         entries = AuditWriter(door, submission.start_audit, self._address.schema)
         self.audit: AuditTrail = AuditTable(statements, entries.add)
         self._codec = Codec()
-        self._encoder = Encoder(self._codec, clock, self._history)
+        self._files = TaskFiles(_any_numbers())
+        self._files_history = 0
+        """The history of the database during which the remembered files were written."""
+        self._encoder = Encoder(self._codec, clock, self._remembered_files)
         self._sql = read_statements("tasks.sql", self._address.schema)
         self._list_sql = read_statements("lists.sql", self._address.schema)
         self._searches = Searches(statements, self._read_head)
@@ -161,6 +166,13 @@ class PostgresStore:
             self._webhooks.rewound()
             self._replicas.rewound()
 
+    def _remembered_files(self) -> TaskFiles:
+        """The files of live tasks: none that an earlier history of the database had."""
+        if self._files_history != self._history.number:
+            self._files_history = self._history.number
+            self._files.forget_all()
+        return self._files
+
     # -- writes --------------------------------------------------------------------------------------------------------
 
     def create(self, new: NewTask) -> "asyncio.Future[Appended | Repeat]":
@@ -190,7 +202,7 @@ class PostgresStore:
         except (TypeError, ValueError, Moved) as error:
             return _failed(error)
         future = opened.writer.submit(write)
-        if write.terminal or write.files:
+        if append.state in TERMINAL or write.files:
             self._encoder.note(write, future)
         return future
 
@@ -480,6 +492,12 @@ class Hold:
             raise outcome
         assert not isinstance(outcome, Again)
         return outcome
+
+
+def _any_numbers() -> Iterator[int]:
+    """Numbers for files, each of which no other file of its task has."""
+    while True:
+        yield randbits(62)
 
 
 def _failed(error: Exception) -> "asyncio.Future[Any]":

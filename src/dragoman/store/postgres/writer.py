@@ -15,7 +15,8 @@ from dragoman.model.ids import Clock
 from dragoman.store.api import OutcomeUnknown, StoreError, StoreUnreachable
 from dragoman.store.outage import Outages
 from dragoman.store.postgres.ledger import AGAIN, Ledger, Outcome
-from dragoman.store.postgres.writes import Addition, Creation, OtherWrite, Turn, Write
+from dragoman.store.postgres.writes import OtherWrite, Turn, Write
+from dragoman.store.writes import Addition, Creation
 from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 
 LANES = 2

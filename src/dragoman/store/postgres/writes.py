@@ -1,4 +1,4 @@
-"""Writes: the values that are submitted to the writer, already encoded.
+"""Writes: the values that are submitted to the writer, beside new tasks and appends.
 
 Invariant: a write holds everything it needs, so that it can be tried again.
 """
@@ -8,61 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from dragoman.store.api import Dedupe, Quota
-from dragoman.store.files import File
 from dragoman.store.outbox import Delivery, Registration
-from dragoman.store.usage import Used
-
-Row = dict[str, int | str | None]
-"""Values by the names that the statement of a batch gives them."""
-
-
-class Creation(Struct, frozen=True):
-    """A task to insert, encoded. `row` holds the columns but those with bytes, the scope and the remembered call.
-
-    `size` is in bytes, files included.
-    """
-
-    id: str
-    owner: str
-    agent: str
-    state: int
-    events: int
-    epoch: int
-    row: Row
-    page: bytes
-    head: bytes
-    files: tuple[File, ...]
-    dedupe: Dedupe | None
-    push: Registration | None
-    deliveries: tuple[Delivery, ...]
-    quota: Quota | None
-    size: int
-
-
-class Addition(Struct, frozen=True):
-    """An append, encoded. `row` holds the columns but those with bytes and the remembered call.
-
-    `used` is what a task that ends, at `ended_ms`, has used. `history` is that of the database on which it was decided.
-    """
-
-    id: str
-    row: Row
-    epoch: int | None
-    expected_seq: int | None
-    expected_epoch: int | None
-    page: bytes
-    record: bytes | None
-    files: tuple[File, ...]
-    dedupe: Dedupe | None
-    push: Registration | None
-    deliveries: tuple[Delivery, ...]
-    webhooks_version: int | None
-    size: int
-    terminal: bool
-    used: tuple[Used, ...]
-    ended_ms: int
-    history: str
+from dragoman.store.writes import Addition, Creation
 
 
 class Told(Struct, frozen=True):

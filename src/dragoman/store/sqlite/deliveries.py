@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from dragoman.store.api import Unknown
 from dragoman.store.deliveries import DeliveryFate, DeliveryStanding, Settling, resolve
-from dragoman.store.outbox import SMALL_BYTES_MAX, Arrival, Delivery, Lane, QueuedAgain
+from dragoman.store.outbox import SMALL_BYTES_MAX, Arrival, Delivery, Lane, QueuedAgain, Registration
 from dragoman.store.receipts import RECEIPTS_MAX
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Registering, Removal, Settlement, Webhook
@@ -55,6 +55,12 @@ class _Wakes:
         tables.execute_rows("wake_hosts", list(small.items()))
         if large:
             tables.execute_rows("wake_hosts_large", list(large.items()))
+
+
+def encode_webhook(registration: Registration) -> Webhook:
+    """Encode a registration for the file."""
+    config = registration.config
+    return Webhook(config.id, registration.host, msgspec.msgpack.encode(config), registration.key or None)
 
 
 def _add_webhooks(tables: Tables, begun: Sequence[Begun], now_ms: int, wakes: _Wakes) -> list[Row]:

@@ -18,22 +18,28 @@ from dragoman.store.api import (
     Appended,
     Dedupe,
     Exists,
-    Fenced,
     Moved,
     Refused,
     Repeat,
-    TaskEnded,
     Unknown,
 )
 from dragoman.store.codec import LARGE_BYTES, TERMINAL_FROM, Codec
+from dragoman.store.guard import refusal
 from dragoman.store.outbox import Delivery
-from dragoman.store.sqlite.deliveries import Begun, keep_webhook, owe, register, remove, settle
+from dragoman.store.quotas import Room
+from dragoman.store.sqlite.deliveries import (
+    Begun,
+    encode_webhook,
+    keep_webhook,
+    owe,
+    register,
+    remove,
+    settle,
+)
 from dragoman.store.sqlite.sweep import delete_tasks, delete_victims
-from dragoman.store.sqlite.tables import Room, Standing, Tables
+from dragoman.store.sqlite.tables import Standing, Tables
 from dragoman.store.sqlite.writes import (
     Act,
-    Addition,
-    Creation,
     Deletion,
     Outcome,
     ProbeWrite,
@@ -46,6 +52,7 @@ from dragoman.store.sqlite.writes import (
     TaskClaim,
     Write,
 )
+from dragoman.store.writes import Addition, Creation
 
 STANDINGS_MAX = 20_000
 """How many standings of tasks are cached, working and waiting ones, at some 300 bytes each."""
@@ -133,7 +140,7 @@ class Ledger:
                     creations.append((place, write))
                     continue
             elif isinstance(write, Addition):
-                if (alone or seen.first(write.id, write.append.dedupe)) and write.webhook is None:
+                if (alone or seen.first(write.id, write.append.dedupe)) and write.append.push is None:
                     additions.append((place, write))
                     continue
             elif isinstance(write, Settlement):
@@ -175,13 +182,13 @@ class Ledger:
         for place, creation in creations:
             new = creation.new
             if new.quota is not None and room is None:
-                room = Room(self.tables)
+                room = self._room()
             if room is not None:
                 owner = new.head.owner
                 if room.refusal(owner, new.quota) is not None:
                     plan.rest.append((place, creation))  # a write that ends a task may still make room
                     continue
-                room.take(owner, new.quota, creation.state)
+                self.tables.count_day(room.take(owner, new.quota, creation.state))
             plan.outcomes[place] = self._plan_creation(plan, creation)
 
     def _plan_creation(self, plan: Plan, creation: Creation) -> Appended:
@@ -189,12 +196,12 @@ class Ledger:
         scope = tables.scopes.get((head.owner, head.agent)) or tables.scope(head.owner, head.agent)
         task = next(tables.task_numbers)
         leased, last = int(new.holder is not None), len(new.events)
-        plan.add_tasks.append((task, creation.id, scope, *creation.row))
+        plan.add_tasks.append(_task_row(task, scope, creation))
         plan.add_pages.append((task, 1, last, page, new.write, leased))
         if new.dedupe is not None:
             plan.add_calls.append(_call_row(new.dedupe, creation.id, last))
-        if creation.webhook is not None:
-            plan.begun.append((task, creation.webhook, new.deliveries))
+        if new.push is not None:
+            plan.begun.append((task, encode_webhook(new.push), new.deliveries))
         if creation.files:
             tables.add_files(task, creation.files)
         tables.count(scope, head.context_id, None, creation.state)
@@ -212,10 +219,10 @@ class Ledger:
             self._read_standings(unknown or (additions[0][1].id,))
         for place, add in additions:
             standing = known.get(add.id)
-            if standing is None or refusal(add, standing) is not None:
+            append, page, snapshot = add.append, add.page, add.record
+            if standing is None or _refusal(add, standing) is not None:
                 plan.rest.append((place, add))
                 continue
-            append, page, snapshot = add.append, add.page, add.snapshot
             task, scope, context, state, seq, epoch, leased, status_ms = standing
             count, holds = len(append.events), append.holder is not None
             last, epoch = seq + count, epoch + holds
@@ -225,7 +232,7 @@ class Ledger:
                 guard = (append.epoch, add.expected_seq, append.read_seq, append.write, append.webhooks_version)
                 plan.extend.append((task, count, len(page), snapshot is not None, bool(add.files), *guard))
             else:
-                plan.append.append((task, *add.row))
+                plan.append.append(_append_row(task, add))
             if count:
                 plan.add_pages.append((task, seq + 1, last, page, append.write, epoch))
             if snapshot is not None:
@@ -268,7 +275,7 @@ class Ledger:
             known = self._known(new.dedupe, now_ms)
             if known is not None:
                 return self._earlier(creation) or known
-        room = Room(tables)
+        room = self._room()
         refused = room.refusal(owner, new.quota)
         if refused is not None:
             return self._earlier(creation) or refused
@@ -276,7 +283,7 @@ class Ledger:
         if tables.cursor.execute(tables.sql["standing"], (creation.id,)).get is not None:
             return self._earlier(creation) or Exists(creation.id)
         appended = self._plan_creation(plan, creation)
-        room.take(owner, new.quota, creation.state)
+        tables.count_day(room.take(owner, new.quota, creation.state))
         self._execute_one("add_tasks", plan.add_tasks[0])
         self._execute_one("add_pages", plan.add_pages[0])
         if new.dedupe is not None:
@@ -295,21 +302,22 @@ class Ledger:
         standing: Standing | None = tables.cursor.execute(tables.sql["standing"], (add.id,)).get
         if standing is None:
             return Unknown(add.id)
+        if (refused := _refusal(add, standing)) is not None:
+            return self._earlier(add) or refused
         task, scope, context, state, seq, epoch, _, _ = standing
-        self._execute_one("append", (task, *add.row))
+        self._execute_one("append", _append_row(task, add))
         if not tables.connection.changes():
-            refused = refusal(add, standing)
-            return self._earlier(add) or refused or Moved(add.id)
+            return self._earlier(add) or Moved(f"{add.id}: its webhooks have changed")
         last, epoch = seq + len(append.events), epoch + (append.holder is not None)
         if append.events:
             self._execute_one("add_pages", (task, seq + 1, last, add.page, append.write, epoch))
         tables.add_files(task, add.files)
-        if add.snapshot is not None:
-            tables.put_snapshot(task, last, add.snapshot)
+        if add.record is not None:
+            tables.put_snapshot(task, last, add.record)
         if append.dedupe is not None:
             self._execute_one("add_calls", (*_call_row(append.dedupe, add.id, last), now_ms))
-        if add.webhook is not None:
-            keep_webhook(tables, add.id, add.webhook)
+        if append.push is not None:
+            keep_webhook(tables, add.id, encode_webhook(append.push))
         owe(tables, [(task, delivery) for delivery in append.deliveries], now_ms)
         tables.count(scope, context, state, add.state)
         tables.count_usage(append.status_ms, scope, add.used)
@@ -349,6 +357,9 @@ class Ledger:
         rows: list[Any] = self.tables.cursor.execute(self.tables.sql["claim"], values).fetchall()
         return sorted(task for (task,) in rows)
 
+    def _room(self) -> Room:
+        return Room(self.tables.open_tasks, self.tables.day_tasks)
+
     def _execute(self, name: str, *values: Any) -> None:
         self.tables.cursor.execute(self.tables.sql[name], values)
 
@@ -357,23 +368,63 @@ class Ledger:
         self.tables.cursor.execute(self.tables.one_row[name], row)
 
 
-def refusal(add: Addition, standing: Standing) -> Refused | None:
-    """Why the guard refuses `add`, as far as the task's row tells; None if it lets it through.
-
-    The guard in the statement decides. This predicts what it lets through, and explains a refusal: a permanent reason
-    comes first.
+def _refusal(add: Addition, standing: Standing) -> Refused | None:
+    """Why an append is refused, as far as the task's standing tells. Nobody else writes to the file, so that only its
+    webhooks, and an earlier try of the same write, are left to the guard in the statement.
     """
-    append = add.append
-    _, _, _, state, seq, epoch, leased, _ = standing
-    if state >= TERMINAL_FROM:
-        return TaskEnded(add.id)
-    if append.epoch is not None and not (leased and append.epoch == epoch):
-        return Fenced(f"{add.id}: epoch {append.epoch}, the task has {epoch if leased else 'no lease'}")
-    if add.expected_seq is not None and add.expected_seq != seq:
-        return Moved(f"{add.id}: expected seq {add.expected_seq}, the task is at {seq}")
-    if append.expected_epoch is not None and (append.expected_epoch, add.state) != (epoch, state):
-        return Moved(f"{add.id}: expected epoch {append.expected_epoch}, the task has {epoch} or another state")
-    return None
+    _, _, _, state, seq, epoch, leased, status_ms = standing
+    return refusal(add.append, add.expected_seq, state, seq, epoch, leased, status_ms, fault=add.fault)
+
+
+def _task_row(task: int, scope: int, creation: Creation) -> Row:
+    """The values of `add_tasks`."""
+    new, head = creation.new, creation.new.head
+    return (
+        task,
+        creation.id,
+        scope,
+        head.context_id,
+        creation.state,
+        new.status_ms,
+        len(new.events),
+        creation.epoch,
+        creation.holder,
+        len(creation.page),
+        bool(creation.files),
+        creation.head,
+        new.push is not None,
+        creation.parent,
+        head.deadline_ms,
+        head.dialect,
+        creation.text,
+        head.key or None,
+    )
+
+
+def _append_row(task: int, add: Addition) -> Row:
+    """The values of `append`."""
+    append, change = add.append, add.append.lease
+    return (
+        task,
+        len(append.events),
+        add.state,
+        append.status_ms,
+        append.holder is not None,
+        append.holder,
+        add.ends_lease,
+        len(add.page),
+        add.record is not None,
+        bool(add.files),
+        append.keeper,
+        add.offered_until_ms,
+        append.epoch,
+        add.expected_seq,
+        append.read_seq,
+        append.write,
+        append.webhooks_version,
+        append.expected_epoch,
+        change is not None and change.granted_ms is not None,
+    )
 
 
 def _call_row(dedupe: Dedupe, task_id: str | None, seq: int, answer: bytes | None = None) -> Row:

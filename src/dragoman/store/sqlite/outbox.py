@@ -30,12 +30,21 @@ from dragoman.store.outbox import (
 )
 from dragoman.store.sqlite.claims import claim
 from dragoman.store.sqlite.connection import fetch, translated
-from dragoman.store.sqlite.deliveries import drop, drop_pending, hasten, queue_again, reclaim, release, revive
+from dragoman.store.sqlite.deliveries import (
+    drop,
+    drop_pending,
+    encode_webhook,
+    hasten,
+    queue_again,
+    reclaim,
+    release,
+    revive,
+)
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writer import Writer
-from dragoman.store.sqlite.writes import Act, Registering, Removal, Settlement, Webhook
+from dragoman.store.sqlite.writes import Act, Registering, Removal, Settlement
 
 BATCH_DEAD = 500
 """Most dead deliveries that one transaction revives or drops."""
@@ -57,7 +66,7 @@ class OutboxTables:
         """As the protocol says."""
         self._changes += 1
         try:
-            return self._own().submit(Registering(task_id, webhook(registration), deliveries))
+            return self._own().submit(Registering(task_id, encode_webhook(registration), deliveries))
         except StoreError as error:
             return _failed(error)
 
@@ -352,12 +361,6 @@ class OutboxTables:
         if opened.beside:
             raise StoreError(f"store {opened.location.url!r} is open beside its server, which alone may do this")
         return opened.writer
-
-
-def webhook(registration: Registration) -> Webhook:
-    """Encode a registration for the file."""
-    config = registration.config
-    return Webhook(config.id, registration.host, msgspec.msgpack.encode(config), registration.key or None)
 
 
 def _batches(numbers: Collection[int]) -> Iterator[list[int]]:

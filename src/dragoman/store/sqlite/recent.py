@@ -6,7 +6,8 @@ Invariant: an entry is dropped before anybody learns of a write to its task, so 
 from collections.abc import Iterable
 
 from dragoman.store.api import Stored
-from dragoman.store.sqlite.writes import Addition, Deletion, Registering, Removal, Stop, Sweep, TaskClaim, Write
+from dragoman.store.sqlite.writes import Deletion, Registering, Removal, Stop, Sweep, TaskClaim, Write
+from dragoman.store.writes import Addition
 
 RECENT_MAX = 1024
 """How many tasks are kept."""

@@ -9,16 +9,14 @@ from collections import deque
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import apsw
 from msgspec.structs import replace
 
-from dragoman.model.events import Logged, Submitted
+from dragoman.model.events import Logged
 from dragoman.model.ids import Clock
 from dragoman.model.message import Message
-from dragoman.model.parts import TEXT_CHARACTERS, beginning, every_part
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskHead, TaskState
 from dragoman.store.api import (
     AGENT_ABSENT_S,
@@ -27,7 +25,6 @@ from dragoman.store.api import (
     ContextPage,
     ContextQuery,
     Dedupe,
-    Fenced,
     Held,
     Listed,
     ListedRows,
@@ -43,10 +40,11 @@ from dragoman.store.api import (
     Unknown,
 )
 from dragoman.store.audit import AuditTrail
-from dragoman.store.codec import TERMINAL_FROM, Codec
+from dragoman.store.codec import Codec
 from dragoman.store.damage import DamageLog
+from dragoman.store.encoder import Encoder
 from dragoman.store.figures import StoreFigures
-from dragoman.store.files import INLINE_BYTES, File, TaskFiles
+from dragoman.store.files import TaskFiles
 from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Outbox
@@ -65,7 +63,7 @@ from dragoman.store.sqlite.audit_trail import add_entries
 from dragoman.store.sqlite.connection import ProcessLock, connect, locate, translated
 from dragoman.store.sqlite.ledger import Ledger
 from dragoman.store.sqlite.listing import list_contexts, list_rows, list_tasks, newest_of_context
-from dragoman.store.sqlite.outbox import OutboxTables, webhook
+from dragoman.store.sqlite.outbox import OutboxTables
 from dragoman.store.sqlite.pool import ConnectionPool, Door, Readers
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.recent import RecentTasks
@@ -77,26 +75,18 @@ from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writer import Writer
 from dragoman.store.sqlite.writes import (
     Act,
-    Addition,
-    Creation,
     Deletion,
     ProbeWrite,
     Remembrance,
     Stop,
     TaskClaim,
 )
-from dragoman.store.usage import AnswerUsage, UsageBook, Used, used_by_task
+from dragoman.store.usage import AnswerUsage, UsageBook
 from dragoman.store.worker_leases import WORKER, DueLeases, HeldLease, LeaseTable, WorkerLease, WorkerLeases
 from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 
 LARGE_BYTES = 1 << 20
 """A task of this size or more is read off the loop: reading it takes 3 ms and more."""
-
-NO_FILES: tuple[File, ...] = ()
-
-NOTHING_USED: tuple[Used, ...] = ()
-
-_raw = attrgetter("raw")
 
 
 class SqliteStore:
@@ -112,6 +102,7 @@ class SqliteStore:
         self._codec = Codec()
         self._files: TaskFiles
         """Made anew with each opening."""
+        self._encoder = Encoder(self._codec, clock, lambda: self._files, self._equal_file)
         self._recent = RecentTasks()
         self._lock: ProcessLock | None = None
         self._open = Door(self._location.url)
@@ -191,114 +182,49 @@ class SqliteStore:
 
     def create(self, new: NewTask) -> "asyncio.Future[Appended | Repeat]":
         """One transaction for row, log and remembered call."""
-        writer, head, status_ms, holder = self._own_writer, new.head, new.status_ms, new.holder
+        writer = self._own_writer
         if writer is None:
             return self._failed(self._not_writable())
         try:
-            events, files = new.events, NO_FILES
-            if any(map(_raw, every_part(events))):
-                events, _, files = self._files.take_out(None, head.id, events, None)
-            state, count = self._codec.numbers[new.state], len(events)
-            page = self._codec.encode(events)
-            first = new.events[0]
-            said = first.message.parts if isinstance(first, Submitted) else ()
-            text = (said[0].text or "")[:TEXT_CHARACTERS] if len(said) == 1 else beginning(said)
-            row = (
-                head.context_id,
-                state,
-                status_ms,
-                count,
-                int(holder is not None),
-                None if state >= TERMINAL_FROM else holder,
-                len(page),
-                bool(files),
-                self._codec.encode(head),
-                new.push is not None,
-                None if head.detached else head.parent,
-                head.deadline_ms,
-                head.dialect,
-                text,
-                head.key or None,
-            )
-            push = None if new.push is None else webhook(new.push)
-            write = Creation(head.id, new, state, row, page, files, push)
+            write = self._encoder.creation(new)
         except (TypeError, ValueError) as error:
             return self._failed(error)
         future = writer.submit(write)
-        if files:
-            future.add_done_callback(lambda done: self._files.written(head.id, files, done))
+        if write.files:
+            self._encoder.note(write, future)
         return future
 
     def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
         """One transaction for row, log, snapshot and remembered call. Raises Moved for a snapshot that does not fit."""
-        writer, task_id, expected, kept = self._own_writer, append.task_id, append.expected_seq, append.snapshot
+        writer, task_id, change = self._own_writer, append.task_id, append.lease
         if writer is None:
             return self._failed(self._not_writable())
         if self._holds and (hold := self._holds.get(task_id)) is not None and hold.shut:
             return hold.wait(append)
-        change, leases = append.lease, self._worker_leases
-        if self._claims and change is not None and change.granted_ms is not None:
-            return asyncio.ensure_future(self._grant_later(append, tuple(self._claims)))
-        if change is not None and not leases.stands(change) and not leases.made(task_id, append.write):
-            if leases.fenced(change):
-                return self._failed(Fenced(f"{task_id}: the lease of its worker is over"))
-            if leases.moved(change):
-                return self._failed(Moved(f"{task_id}: the lease of its worker is another one"))
-            self._has_granted = self._has_granted or change.granted_ms is not None
+        leases, fault = self._worker_leases, None
+        if change is not None:
+            if self._claims and change.granted_ms is not None:
+                return asyncio.ensure_future(self._grant_later(append, tuple(self._claims)))
+            fault = leases.fault(change)
+            self._has_granted = self._has_granted or (change.granted_ms is not None and fault is None)
         if append.to_worker and leases.runs(task_id):
             append = replace(append, holder=WORKER)
-        if kept is not None:
-            before = kept.seq - len(append.events)
-            if expected is not None and expected != before:
-                return self._failed(Moved(f"{task_id}: the snapshot follows seq {before}, not {expected}"))
-            expected = before
-        terminal = append.state in TERMINAL
         try:
-            events, files = append.events, NO_FILES
-            small = append.content_bytes is not None and append.content_bytes <= INLINE_BYTES
-            if not small and any(map(_raw, every_part(events, kept))):
-                events, kept, files = self._files.take_out(self._equal_file, task_id, events, kept)
-            state, count, holder = self._codec.numbers[append.state], len(events), append.holder
-            page = self._codec.encode(events)
-            snapshot = None if kept is None else self._codec.encode_record(kept)
-            ends_lease = terminal or (append.release and holder is None)
-            row = (
-                count,
-                state,
-                append.status_ms,
-                holder is not None,
-                holder,
-                ends_lease,
-                len(page),
-                kept is not None,
-                bool(files),
-                append.keeper,
-                None if append.offered_ms is None else self.clock.now_ms() + append.offered_ms,
-                append.epoch,
-                expected,
-                append.read_seq,
-                append.write,
-                append.webhooks_version,
-                append.expected_epoch,
-                change is not None and change.granted_ms is not None,
-            )
-            push = None if append.push is None else webhook(append.push)
-            used = used_by_task(kept) if terminal and kept is not None else NOTHING_USED
-            write = Addition(task_id, append, state, expected, ends_lease, row, page, snapshot, files, push, used)
-        except (TypeError, ValueError) as error:
+            write = self._encoder.addition(append, fault)
+        except (TypeError, ValueError, Moved) as error:
             return self._failed(error)
         except apsw.Error as error:
             return self._failed(translated(error, self._location))
         future = writer.submit(write, word=change is not None)
-        if change is not None or ((terminal or append.state in INTERRUPTED) and task_id in leases.rows):
+        terminal = append.state in TERMINAL
+        if fault is not None:
+            pass  # nothing is written: the write is refused, or was made before
+        elif change is not None or ((terminal or append.state in INTERRUPTED) and task_id in leases.rows):
             future.add_done_callback(partial(self._change_lease, append))
         elif append.to_worker and append.holder is not None:
             future.add_done_callback(partial(self._resume, task_id))
-        if terminal:
-            if task_id in self._files.tasks:
-                self._files.forget(task_id)
-        elif files:
-            future.add_done_callback(lambda done: self._files.written(task_id, files, done))
+        if terminal or write.files:
+            self._encoder.note(write, future)
         return future
 
     async def _grant_later(self, append: Append, claims: "Sequence[asyncio.Future[Any]]") -> Appended | Repeat:

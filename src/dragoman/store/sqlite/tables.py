@@ -13,7 +13,6 @@ from msgspec.structs import astuple
 
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import TOKENS_MAX
-from dragoman.store.api import OverQuota, Quota
 from dragoman.store.codec import LARGE_BYTES, TERMINAL_FROM
 from dragoman.store.files import File
 from dragoman.store.sqlite.schema import for_rows
@@ -138,7 +137,22 @@ class Tables:
         scope = self.scopes.get((usage.owner, usage.agent)) or self.scope(usage.owner, usage.agent)
         self.count_usage(usage.ended_ms, scope, usage.used)
 
-    def uncommitted_open(self, scopes: Iterable[int]) -> int:
+    def count_day(self, day: tuple[int, str] | None) -> None:
+        """Count a new task for its owner's day; None if days are not limited."""
+        if day is not None:
+            self.day_counts[day] = self.day_counts.get(day, 0) + 1
+
+    def open_tasks(self, owner: str) -> int:
+        """How many tasks of an owner are open."""
+        row = self.cursor.execute(self.sql["open_tasks"], (owner,)).get
+        scopes = dict(msgspec.json.decode(str(row), type=list[tuple[int, int]]))
+        return sum(scopes.values()) + self._uncommitted_open(scopes)
+
+    def day_tasks(self, day: tuple[int, str]) -> int:
+        """How many tasks were made in a day, by its number and owner."""
+        return int(self.cursor.execute(self.sql["day_tasks"], day).get or 0) + self.day_counts.get(day, 0)
+
+    def _uncommitted_open(self, scopes: Iterable[int]) -> int:
         """How many more tasks of these scopes are open than before this transaction."""
         return sum(sum(counts[:TERMINAL_FROM]) for (scope, _), counts in self.counts.items() if scope in scopes)
 
@@ -179,52 +193,3 @@ class Tables:
             self.usage.clear()
         self.counts.clear()
         self.day_counts.clear()
-
-
-class Room:
-    """The used quotas of owners. Valid as long as tasks are only added, and each is reported to `take`.
-
-    An owner without a quota costs nothing here.
-    """
-
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
-        self._open: dict[str, int] = {}
-        self._made: dict[tuple[int, str], int] = {}
-
-    def refusal(self, owner: str, quota: Quota | None) -> OverQuota | None:
-        """Why the owner may have no further task; None if it may."""
-        if quota is None:
-            return None
-        if quota.max_open_tasks:
-            if owner not in self._open:
-                self._open[owner] = self._open_tasks(owner)
-            if self._open[owner] >= quota.max_open_tasks:
-                return OverQuota("max_open_tasks")
-        if quota.max_daily_tasks:
-            day = (quota.day, owner)
-            if day not in self._made:
-                self._made[day] = self._day_tasks(day)
-            if self._made[day] >= quota.max_daily_tasks:
-                return OverQuota("max_daily_tasks")
-        return None
-
-    def take(self, owner: str, quota: Quota | None, state: int) -> None:
-        """Count one more task of the owner, in `state`, and for its day if days are limited."""
-        if owner in self._open and state < TERMINAL_FROM:
-            self._open[owner] += 1
-        if quota is not None and quota.max_daily_tasks:
-            day = (quota.day, owner)
-            days = self._tables.day_counts
-            days[day] = days.get(day, 0) + 1
-            if day in self._made:
-                self._made[day] += 1
-
-    def _open_tasks(self, owner: str) -> int:
-        row = self._tables.cursor.execute(self._tables.sql["open_tasks"], (owner,)).get
-        scopes = dict(msgspec.json.decode(str(row), type=list[tuple[int, int]]))
-        return sum(scopes.values()) + self._tables.uncommitted_open(scopes)
-
-    def _day_tasks(self, day: tuple[int, str]) -> int:
-        found = self._tables.cursor.execute(self._tables.sql["day_tasks"], day).get
-        return int(found or 0) + self._tables.day_counts.get(day, 0)

@@ -1,4 +1,4 @@
-"""Writes: the values that are submitted to the writer, already encoded.
+"""Writes: the values that are submitted to the writer, beside new tasks and appends, already encoded.
 
 Invariant: a write holds everything it needs, so that it can be tried again.
 """
@@ -8,11 +8,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from dragoman.store.api import Append, Dedupe, NewTask
-from dragoman.store.files import File
+from dragoman.store.api import Dedupe
 from dragoman.store.outbox import Delivery, Settled
 from dragoman.store.sqlite.tables import Tables
-from dragoman.store.usage import AnswerUsage, Used
+from dragoman.store.usage import AnswerUsage
+from dragoman.store.writes import Addition, Creation
 
 
 class Webhook(Struct, frozen=True):
@@ -22,38 +22,6 @@ class Webhook(Struct, frozen=True):
     host: str
     settings: bytes
     key: str | None
-
-
-class Creation(Struct, frozen=True):
-    """A task to insert, encoded. `row` holds the values of `add_tasks` that follow the scope."""
-
-    id: str
-    new: NewTask
-    state: int
-    row: tuple[object, ...]
-    page: bytes
-    files: tuple[File, ...]
-    webhook: Webhook | None
-
-
-class Addition(Struct, frozen=True):
-    """An append, encoded. `row` holds the values of `append` that follow the task.
-
-    `expected_seq` is the append's own, or that of its snapshot. `ends_lease` covers a release and a terminal state.
-    `used` is what a task that ends has used.
-    """
-
-    id: str
-    append: Append
-    state: int
-    expected_seq: int | None
-    ends_lease: bool
-    row: tuple[object, ...]
-    page: bytes
-    snapshot: bytes | bytearray | None
-    files: tuple[File, ...]
-    webhook: Webhook | None
-    used: tuple[Used, ...]
 
 
 class Stop(Struct, frozen=True):
