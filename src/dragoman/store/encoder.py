@@ -5,7 +5,6 @@ refer to them again.
 """
 
 from asyncio import Future
-from collections.abc import Callable
 from operator import attrgetter
 
 from dragoman.model.ids import Clock
@@ -27,36 +26,45 @@ _raw = attrgetter("raw")
 
 
 class Encoder:
-    """Used on the loop. `files` returns those that live tasks have in the store, as far as they are remembered.
+    """Used on the loop. `files` are those that live tasks have in the store, as far as they are remembered."""
 
-    `find_equal` looks for others in the store.
-    """
-
-    def __init__(
-        self, codec: Codec, clock: Clock, files: Callable[[], TaskFiles], find_equal: FindEqual | None = None
-    ) -> None:
+    def __init__(self, codec: Codec, clock: Clock) -> None:
         self._codec = codec
         self._clock = clock
-        self._files = files
-        self._find_equal = find_equal
 
-    def creation(self, new: NewTask) -> Creation:
+    def creation(self, new: NewTask, files: TaskFiles) -> Creation:
         """Encode a new task. Raises TypeError or ValueError."""
-        head, events, files = new.head, new.events, NO_FILES
+        head, events, taken = new.head, new.events, NO_FILES
         if any(map(_raw, every_part(events))):
-            events, _, files = self._files().take_out(None, head.id, events, None)
-        state, text = self._codec.numbers[new.state], beginning(first_parts(new.events))
-        return Creation(head.id, new, state, self._codec.encode(events), self._codec.encode(head), text, files)
+            events, _, taken = files.take_out(None, head.id, events, None)
+        holder = None if new.state in TERMINAL else new.holder
+        return Creation(
+            head.id,
+            new,
+            self._codec.numbers[new.state],
+            int(new.holder is not None),
+            holder,
+            self._codec.encode(events),
+            self._codec.encode(head),
+            beginning(first_parts(new.events)),
+            taken,
+        )
 
-    def addition(self, append: Append, fault: LeaseFault | None = None) -> Addition:
-        """Encode an append. Raises TypeError, ValueError or Moved, and what the look for equal files raises."""
-        task_id, events, kept, files = append.task_id, append.events, append.snapshot, NO_FILES
+    def addition(
+        self,
+        append: Append,
+        files: TaskFiles,
+        find_equal: FindEqual | None = None,
+        fault: LeaseFault | None = None,
+    ) -> Addition:
+        """Encode an append. Raises TypeError, ValueError or Moved, and whatever `find_equal` does."""
+        task_id, events, kept, taken = append.task_id, append.events, append.snapshot, NO_FILES
         if not task_id.isascii():
             task_id.encode()
         expected = append.expected_seq if kept is None else expect_seq(append)
         small = append.content_bytes is not None and append.content_bytes <= INLINE_BYTES
         if not small and any(map(_raw, every_part(events, kept))):
-            events, kept, files = self._files().take_out(self._find_equal, task_id, events, kept)
+            events, kept, taken = files.take_out(find_equal, task_id, events, kept)
         terminal = append.state in TERMINAL
         return Addition(
             task_id,
@@ -67,14 +75,15 @@ class Encoder:
             None if append.offered_ms is None else self._clock.now_ms() + append.offered_ms,
             self._codec.encode(events),
             None if kept is None else self._codec.encode_record(kept),
-            files,
+            taken,
             used_by_task(kept) if terminal and kept is not None else NOTHING_USED,
             fault,
         )
 
-    def note(self, write: Creation | Addition, future: "Future[Appended | Repeat]") -> None:
-        """Remember the files of a write that was submitted. Those of a task that ends are forgotten."""
-        if isinstance(write, Addition) and write.state >= TERMINAL_FROM:
-            self._files().forget(write.id)
-        elif write.files:
-            future.add_done_callback(lambda done: self._files().written(write.id, write.files, done))
+
+def note_files(write: Creation | Addition, files: TaskFiles, future: "Future[Appended | Repeat]") -> None:
+    """Remember the files of a write that was submitted. Those of a task that ends are forgotten."""
+    if isinstance(write, Addition) and write.state >= TERMINAL_FROM:
+        files.forget(write.id)
+    elif write.files:
+        future.add_done_callback(lambda done: files.written(write.id, write.files, done))

@@ -5,60 +5,27 @@ Invariant: a write holds everything it needs, so that it can be tried again.
 
 from msgspec import Struct
 
-from dragoman.store.api import Append, Dedupe, NewTask
-from dragoman.store.codec import TERMINAL_FROM
+from dragoman.store.api import Append, NewTask
 from dragoman.store.files import File
-from dragoman.store.outbox import Delivery, Registration
 from dragoman.store.usage import Used
 from dragoman.store.worker_leases import LeaseFault
 
 
 class Creation(Struct, frozen=True):
-    """A task to insert, encoded. `text` begins its first message. `files` were taken out of the `page`."""
+    """A task to insert, encoded. `text` begins its first message. `files` were taken out of the `page`.
+
+    `holder` has the first lease: nobody, if the task has ended already, whatever its `epoch`.
+    """
 
     id: str
-    new: NewTask
+    asked: NewTask
     state: int
+    epoch: int
+    holder: str | None
     page: bytes
     head: bytes
     text: str
     files: tuple[File, ...]
-
-    @property
-    def holder(self) -> str | None:
-        """Who has the first lease. A task that has ended already has none, whatever its epoch."""
-        return None if self.state >= TERMINAL_FROM else self.new.holder
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the row."""
-        return int(self.new.holder is not None)
-
-    @property
-    def parent(self) -> str | None:
-        """The task that has to end this one when it ends."""
-        head = self.new.head
-        return None if head.detached else head.parent
-
-    @property
-    def dedupe(self) -> Dedupe | None:
-        """As in NewTask."""
-        return self.new.dedupe
-
-    @property
-    def push(self) -> Registration | None:
-        """As in NewTask."""
-        return self.new.push
-
-    @property
-    def deliveries(self) -> tuple[Delivery, ...]:
-        """As in NewTask."""
-        return self.new.deliveries
-
-    @property
-    def size(self) -> int:
-        """The bytes to write, files included."""
-        return len(self.page) + len(self.head) + _bytes_of(self.files)
 
 
 class Addition(Struct, frozen=True):
@@ -70,7 +37,7 @@ class Addition(Struct, frozen=True):
     """
 
     id: str
-    append: Append
+    asked: Append
     state: int
     expected_seq: int | None
     ends_lease: bool
@@ -80,27 +47,3 @@ class Addition(Struct, frozen=True):
     files: tuple[File, ...]
     used: tuple[Used, ...]
     fault: LeaseFault | None
-
-    @property
-    def dedupe(self) -> Dedupe | None:
-        """As in Append."""
-        return self.append.dedupe
-
-    @property
-    def push(self) -> Registration | None:
-        """As in Append."""
-        return self.append.push
-
-    @property
-    def deliveries(self) -> tuple[Delivery, ...]:
-        """As in Append."""
-        return self.append.deliveries
-
-    @property
-    def size(self) -> int:
-        """The bytes to write, files included."""
-        return len(self.page) + len(self.record or b"") + _bytes_of(self.files)
-
-
-def _bytes_of(files: tuple[File, ...]) -> int:
-    return sum(len(file.content) for file in files)

@@ -108,9 +108,9 @@ class Ledger:
 
     def is_plain(self, write: Creation | Addition) -> bool:
         """Whether one statement makes the write, so that others need not wait for more on its account."""
-        if write.push is not None or write.deliveries:
+        if write.asked.push is not None or write.asked.deliveries:
             return False
-        return isinstance(write, Addition) or (write.new.quota is None and _scope(write) in self._remembered())
+        return isinstance(write, Addition) or (write.asked.quota is None and _scope(write) in self._remembered())
 
     async def write(self, lane: int, writes: Sequence[Creation | Addition]) -> Sequence[Outcome]:
         """Make writes of different tasks and dedupe keys, as far as possible.
@@ -163,7 +163,7 @@ class Ledger:
         limited = [
             (place, write)
             for place, write in enumerate(writes)
-            if isinstance(write, Creation) and write.new.quota is not None
+            if isinstance(write, Creation) and write.asked.quota is not None
         ]
         refused = await self._refuse_excess(connection, limited) if limited else {}
         rows = await connection.fetch(self._sql["write"], *self._values(lane, writes, scopes, refused))
@@ -178,9 +178,9 @@ class Ledger:
     ) -> None:
         """Write the webhook deliveries of the writes that were made."""
         told = [
-            Told(row[1], write.push, write.deliveries)
+            Told(row[1], asked.push, asked.deliveries)
             for row in rows
-            if row[1] is not None and ((write := writes[row[0]]).push is not None or write.deliveries)
+            if row[1] is not None and ((asked := writes[row[0]].asked).push is not None or asked.deliveries)
         ]
         if told:
             await self._tell(connection, told, self._clock.now_ms())
@@ -208,8 +208,8 @@ class Ledger:
                     row["expected_seq"] = NO_SEQ
                 bodies.append(None if write.record is None else bytes(write.record))
             row["place"] = place
-            if write.dedupe is not None:
-                row |= _call(write.dedupe)
+            if write.asked.dedupe is not None:
+                row |= _call(write.asked.dedupe)
             rows.append(row)
             pages.append(write.page)
         return (_json(rows), pages, bodies, self._clock.now_ms(), *_files(writes), self.replica, lane, _usage(writes))
@@ -257,7 +257,7 @@ class Ledger:
 
     def _is_outdated(self, write: Addition) -> bool:
         """Whether an append was decided on another history of the database: only its first attempt can be found."""
-        return write.append.history not in ("", self._pool.history.name)
+        return write.asked.history not in ("", self._pool.history.name)
 
     def _refuse_outdated(self, write: Addition) -> Refused | None:
         return Moved(f"{write.id}: read in another history of the database") if self._is_outdated(write) else None
@@ -320,18 +320,18 @@ class Ledger:
 
         A call that is repeated takes no room.
         """
-        days = sorted({(write.new.quota.day, _owner(write)) for _, write in writes if write.new.quota is not None})
+        days = sorted({(write.asked.quota.day, _owner(write)) for _, write in writes if write.asked.quota is not None})
         await connection.execute(self._sql["lock_owners"], sorted({owner for _, owner in days}))
         found = await connection.fetch(self._sql["used"], [owner for _, owner in days], [day for day, _ in days])
-        keys = [write.dedupe.key for _, write in writes if write.dedupe is not None]
+        keys = [write.asked.dedupe.key for _, write in writes if write.asked.dedupe is not None]
         known = dict(await connection.fetch(self._sql["known_calls"], keys, self._clock.now_ms()))
         open_tasks = {owner: count for owner, _, count, _ in found}
         day_tasks = {(day, owner): count for owner, day, _, count in found}
         room = Room(open_tasks.__getitem__, day_tasks.__getitem__)
         refused: dict[int, OverQuota] = {}
         for place, write in writes:
-            owner, quota = _owner(write), write.new.quota
-            if write.dedupe is not None and _is_repeat(write.dedupe, known):
+            owner, quota = _owner(write), write.asked.quota
+            if write.asked.dedupe is not None and _is_repeat(write.asked.dedupe, known):
                 continue
             if (over := room.refusal(owner, quota)) is not None:
                 refused[place] = over
@@ -341,7 +341,7 @@ class Ledger:
 
     async def _count_days(self, connection: DatabaseConnection, made: Sequence[Creation]) -> None:
         """Count new tasks for the quota of their owner's day, if it has one."""
-        limited = [(write.new.quota, _owner(write)) for write in made]
+        limited = [(write.asked.quota, _owner(write)) for write in made]
         days = Counter((quota.day, owner) for quota, owner in limited if quota is not None and quota.max_daily_tasks)
         if days:
             ordered = sorted(days)
@@ -350,16 +350,16 @@ class Ledger:
 
 
 def _scope(write: Creation) -> tuple[str, str]:
-    return write.new.head.owner, write.new.head.agent
+    return write.asked.head.owner, write.asked.head.agent
 
 
 def _owner(write: Creation) -> str:
-    return to_text(write.new.head.owner)
+    return to_text(write.asked.head.owner)
 
 
 def _creation_row(write: Creation) -> Row:
     """The columns of a new task but those with bytes, the scope and the remembered call."""
-    new, head = write.new, write.new.head
+    new, head = write.asked, write.asked.head
     return {
         "id": to_text(head.id),
         "agent": to_text(head.agent),
@@ -371,7 +371,7 @@ def _creation_row(write: Creation) -> Row:
         "holder": write.holder,
         "files": bool(write.files),
         "pushed": new.push is not None,
-        "parent": None if write.parent is None else to_text(write.parent),
+        "parent": None if head.parent is None or head.detached else to_text(head.parent),
         "deadline_ms": head.deadline_ms,
         "dialect": to_text(head.dialect),
         "text": to_text(write.text),
@@ -383,7 +383,7 @@ def _creation_row(write: Creation) -> Row:
 
 def _addition_row(write: Addition) -> Row:
     """The columns of an append but those with bytes and the remembered call."""
-    append, change = write.append, write.append.lease
+    append, change = write.asked, write.asked.lease
     row: Row = {
         "id": to_text(write.id),
         "events": len(append.events),
@@ -427,8 +427,8 @@ def _is_repeat(dedupe: Dedupe, known: Mapping[bytes, str | None]) -> bool:
 
 def _needs_more(write: Creation | Addition) -> bool:
     """Whether a write needs more than the statement of its batch."""
-    quota = write.new.quota if isinstance(write, Creation) else None
-    return bool(write.push is not None or write.deliveries or quota is not None)
+    quota = write.asked.quota if isinstance(write, Creation) else None
+    return bool(write.asked.push is not None or write.asked.deliveries or quota is not None)
 
 
 def _all_again(writes: Sequence[Creation | Addition], error: StoreError) -> Sequence[Outcome]:
@@ -454,7 +454,7 @@ def _usage(writes: Sequence[Creation | Addition]) -> str:
     rows: list[Row] = []
     for place, write in enumerate(writes):
         if isinstance(write, Addition) and write.used:
-            rows += usage_rows(write.used, write.append.status_ms, place=place)
+            rows += usage_rows(write.used, write.asked.status_ms, place=place)
     return _json(rows)
 
 
@@ -482,7 +482,7 @@ def _refusal(
     """Why the statement refused an append to a task as it was; None if something else came between."""
     if state is None:
         return Unknown(write.id)
-    append, fault = write.append, None
+    append, fault = write.asked, None
     if append.lease is not None:
         fault = LeaseFault.OVER if append.lease.is_word and not worker_has_it else LeaseFault.CHANGED
     standing = state, seq, epoch, leased, append.status_ms

@@ -42,7 +42,7 @@ from dragoman.store.api import (
 from dragoman.store.audit import AuditTrail
 from dragoman.store.codec import Codec
 from dragoman.store.damage import DamageLog
-from dragoman.store.encoder import Encoder
+from dragoman.store.encoder import Encoder, note_files
 from dragoman.store.figures import StoreFigures
 from dragoman.store.files import TaskFiles
 from dragoman.store.keyring import KeyRing
@@ -77,6 +77,7 @@ from dragoman.store.sql.search import Searches
 from dragoman.store.sql.usage import UsageTable
 from dragoman.store.usage import AnswerUsage, UsageBook
 from dragoman.store.worker_leases import WorkerLeases
+from dragoman.store.writes import Addition
 from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 
 
@@ -122,7 +123,7 @@ class PostgresStore:
         self._files = TaskFiles(_any_numbers())
         self._files_history = 0
         """The history of the database during which the remembered files were written."""
-        self._encoder = Encoder(self._codec, clock, self._remembered_files)
+        self._encoder = Encoder(self._codec, clock)
         self._sql = read_statements("tasks.sql", self._address.schema)
         self._list_sql = read_statements("lists.sql", self._address.schema)
         self._searches = Searches(statements, self._read_head)
@@ -173,6 +174,9 @@ class PostgresStore:
             self._files.forget_all()
         return self._files
 
+    def _encode(self, append: Append) -> Addition:
+        return self._encoder.addition(append, self._remembered_files())
+
     # -- writes --------------------------------------------------------------------------------------------------------
 
     def create(self, new: NewTask) -> "asyncio.Future[Appended | Repeat]":
@@ -181,12 +185,12 @@ class PostgresStore:
         if opened is None:
             return _failed(self._pool.not_open())
         try:
-            write = self._encoder.creation(new)
+            write = self._encoder.creation(new, self._remembered_files())
         except (TypeError, ValueError) as error:
             return _failed(error)
         future = opened.writer.submit(write)
         if write.files:
-            self._encoder.note(write, future)
+            note_files(write, self._files, future)
         return future
 
     def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
@@ -198,12 +202,12 @@ class PostgresStore:
         if opened is None:
             return _failed(self._pool.not_open())
         try:
-            write = self._encoder.addition(append)
+            write = self._encode(append)
         except (TypeError, ValueError, Moved) as error:
             return _failed(error)
         future = opened.writer.submit(write)
         if append.state in TERMINAL or write.files:
-            self._encoder.note(write, future)
+            note_files(write, self._files, future)
         return future
 
     @asynccontextmanager
@@ -211,7 +215,7 @@ class PostgresStore:
         """A turn among the writes of this process, and the row locked against those of others."""
         opened = self._open()
         async with opened.writer.turn(task_id), AsyncExitStack() as locked:
-            hold = Hold(opened, self._encoder, task_id, locked)
+            hold = Hold(opened, self._encode, task_id, locked)
             await hold.lock()
             yield hold
 
@@ -458,10 +462,12 @@ class Hold:
 
     stored: Stored
 
-    def __init__(self, opened: StoreParts, encoder: Encoder, task_id: str, locked: AsyncExitStack) -> None:
+    def __init__(
+        self, opened: StoreParts, encode: Callable[[Append], Addition], task_id: str, locked: AsyncExitStack
+    ) -> None:
         """`locked` is left at the end of the block."""
         self._opened = opened
-        self._encoder = encoder
+        self._encode = encode
         self._task_id = task_id
         self._locked = locked
         self._connection: DatabaseConnection | None = None
@@ -480,7 +486,7 @@ class Hold:
         return asyncio.ensure_future(self._opened.writer.write_in_turn(self._append(append)))
 
     async def _append(self, append: Append) -> Appended | Repeat:
-        write = self._encoder.addition(append)
+        write = self._encode(append)
         ledger, connection = self._opened.ledger, self._connection
         if connection is None:
             outcome = await ledger.alone(0, write)

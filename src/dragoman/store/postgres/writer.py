@@ -138,8 +138,8 @@ class Writer:
             else:
                 waiting[1].set_result(None)
         else:
-            if write.dedupe is not None:
-                key = write.dedupe.key
+            if write.asked.dedupe is not None:
+                key = write.asked.dedupe.key
                 if key in self._calls:
                     self._calls[key] = _behind(self._calls[key], waiting)
                     return
@@ -151,8 +151,8 @@ class Writer:
 
     def _leave(self, write: Write) -> None:
         """Let those begin that waited for `write`."""
-        if isinstance(write, Creation | Addition) and write.dedupe is not None:
-            key = write.dedupe.key
+        if isinstance(write, Creation | Addition) and write.asked.dedupe is not None:
+            key = write.asked.dedupe.key
             after = self._calls[key]
             if after:
                 self._gather(after.popleft())
@@ -299,11 +299,16 @@ class BatchQueue:
     def _batch(self) -> list[Waiting]:
         arrived = self._arrived
         batch = [arrived.popleft()]
-        size = batch[0][0].size
-        while arrived and len(batch) < BATCH_MAX and size + arrived[0][0].size <= BATCH_BYTES_MAX:
+        size = _size(batch[0][0])
+        while arrived and len(batch) < BATCH_MAX and (size := size + _size(arrived[0][0])) <= BATCH_BYTES_MAX:
             batch.append(arrived.popleft())
-            size += batch[-1][0].size
         return batch
+
+
+def _size(write: Creation | Addition) -> int:
+    """The bytes to write, files included."""
+    body = write.head if isinstance(write, Creation) else write.record
+    return len(write.page) + len(body or b"") + sum(len(file.content) for file in write.files)
 
 
 def _behind(queue: deque[Waiting] | None, waiting: Waiting) -> deque[Waiting]:

@@ -18,7 +18,6 @@ from dragoman.store.api import (
     Appended,
     Dedupe,
     Exists,
-    Moved,
     Refused,
     Repeat,
     Unknown,
@@ -50,6 +49,7 @@ from dragoman.store.sqlite.writes import (
     Stop,
     Sweep,
     TaskClaim,
+    Webhook,
     Write,
 )
 from dragoman.store.writes import Addition, Creation
@@ -77,6 +77,7 @@ class Plan(Struct):
     extend: list[Row] = []
     add_pages: list[Row] = []
     put_snapshots: list[Row] = []
+    keep: list[tuple[str, Webhook]] = []
     begun: list[Begun] = []
     owing: list[tuple[int, Delivery]] = []
     settlements: list[Settlement] = []
@@ -129,18 +130,17 @@ class Ledger:
         A write is simple if it is the first of its task, and its dedupe key has not come before. The others follow one
         by one, in order. Raises NotSimple or apsw.Error if one of them is not as simple as it looked.
         """
-        tables = self.tables
         plan = Plan([None] * len(writes))
         creations: list[tuple[int, Creation]] = []
         additions: list[tuple[int, Addition]] = []
         seen, alone = Seen(set(), set()), len(writes) == 1  # then it is the first
         for place, write in enumerate(writes):
             if isinstance(write, Creation):
-                if alone or seen.first(write.id, write.new.dedupe):
+                if alone or seen.first(write.id, write.asked.dedupe):
                     creations.append((place, write))
                     continue
             elif isinstance(write, Addition):
-                if (alone or seen.first(write.id, write.append.dedupe)) and write.append.push is None:
+                if alone or seen.first(write.id, write.asked.dedupe):
                     additions.append((place, write))
                     continue
             elif isinstance(write, Settlement):
@@ -157,7 +157,16 @@ class Ledger:
             self._plan_creations(plan, creations)
         if additions:
             self._plan_additions(plan, additions)
-        cursor, connection = tables.cursor, tables.connection
+        self._carry_out(plan, now_ms)
+        if plan.settlements:
+            settle(self.tables, plan.settlements, now_ms)
+        for place, write in sorted(plan.rest, key=lambda one: one[0]):
+            plan.outcomes[place] = self._ways[type(write)](write, now_ms)
+        return plan.outcomes
+
+    def _carry_out(self, plan: Plan, now_ms: int) -> None:
+        """Execute the statements of new tasks and appends. Raises NotSimple."""
+        tables, cursor, connection = self.tables, self.tables.cursor, self.tables.connection
         for name in STATEMENTS:
             rows = getattr(plan, name)
             if not rows:
@@ -169,18 +178,15 @@ class Ledger:
                     raise NotSimple(name)
             elif tables.execute_rows(name, rows, *values) != len(rows):
                 raise NotSimple(name)
+        for task_id, webhook in plan.keep:  # after the guard, which compares the version of the webhooks
+            keep_webhook(tables, task_id, webhook)
         if plan.owing or plan.begun:
             owe(tables, plan.owing, now_ms, plan.begun)
-        if plan.settlements:
-            settle(tables, plan.settlements, now_ms)
-        for place, write in sorted(plan.rest, key=lambda one: one[0]):
-            plan.outcomes[place] = self._ways[type(write)](write, now_ms)
-        return plan.outcomes
 
     def _plan_creations(self, plan: Plan, creations: Sequence[tuple[int, Creation]]) -> None:
         room: Room | None = None
         for place, creation in creations:
-            new = creation.new
+            new = creation.asked
             if new.quota is not None and room is None:
                 room = self._room()
             if room is not None:
@@ -192,7 +198,7 @@ class Ledger:
             plan.outcomes[place] = self._plan_creation(plan, creation)
 
     def _plan_creation(self, plan: Plan, creation: Creation) -> Appended:
-        tables, new, head, page = self.tables, creation.new, creation.new.head, creation.page
+        tables, new, head, page = self.tables, creation.asked, creation.asked.head, creation.page
         scope = tables.scopes.get((head.owner, head.agent)) or tables.scope(head.owner, head.agent)
         task = next(tables.task_numbers)
         leased, last = int(new.holder is not None), len(new.events)
@@ -210,8 +216,7 @@ class Ledger:
         return Appended(last, leased, len(page))
 
     def _plan_additions(self, plan: Plan, additions: Sequence[tuple[int, Addition]]) -> None:
-        tables = self.tables
-        known = tables.standings
+        known = self.tables.standings
         if len(known) > STANDINGS_MAX:
             known.clear()
         unknown = [add.id for _, add in additions if add.id not in known] if len(additions) > 1 else ()
@@ -219,43 +224,48 @@ class Ledger:
             self._read_standings(unknown or (additions[0][1].id,))
         for place, add in additions:
             standing = known.get(add.id)
-            append, page, snapshot = add.append, add.page, add.record
             if standing is None or _refusal(add, standing) is not None:
                 plan.rest.append((place, add))
-                continue
-            task, scope, context, state, seq, epoch, leased, status_ms = standing
-            count, holds = len(append.events), append.holder is not None
-            last, epoch = seq + count, epoch + holds
-            same_status = add.state == state and append.status_ms <= status_ms
-            same_lease = not holds and not add.ends_lease and append.expected_epoch is None
-            if count and same_status and same_lease:
-                guard = (append.epoch, add.expected_seq, append.read_seq, append.write, append.webhooks_version)
-                plan.extend.append((task, count, len(page), snapshot is not None, bool(add.files), *guard))
             else:
-                plan.append.append(_append_row(task, add))
-            if count:
-                plan.add_pages.append((task, seq + 1, last, page, append.write, epoch))
-            if snapshot is not None:
-                if len(snapshot) > LARGE_BYTES:
-                    tables.put_snapshot(task, last, snapshot)
-                else:
-                    plan.put_snapshots.append((task, last, snapshot))
-            if append.dedupe is not None:
-                plan.add_calls.append(_call_row(append.dedupe, add.id, last))
-            for delivery in append.deliveries:
-                plan.owing.append((task, delivery))
-            if add.files:
-                tables.add_files(task, add.files)
-            if add.state != state:
-                tables.count(scope, context, state, add.state)
-            if add.state >= TERMINAL_FROM:
-                del known[add.id]
-                tables.count_usage(append.status_ms, scope, add.used)
+                plan.outcomes[place] = self._plan_addition(plan, add, standing)
+
+    def _plan_addition(self, plan: Plan, add: Addition, standing: Standing) -> Appended:
+        tables, append, page, record = self.tables, add.asked, add.page, add.record
+        task, scope, context, state, seq, epoch, leased, status_ms = standing
+        count, holds = len(append.events), append.holder is not None
+        last, epoch = seq + count, epoch + holds
+        same_status = add.state == state and append.status_ms <= status_ms
+        same_lease = not holds and not add.ends_lease and append.expected_epoch is None
+        if count and same_status and same_lease:
+            guard = (append.epoch, add.expected_seq, append.read_seq, append.write, append.webhooks_version)
+            plan.extend.append((task, count, len(page), record is not None, bool(add.files), *guard))
+        else:
+            plan.append.append(_append_row(task, add))
+        if count:
+            plan.add_pages.append((task, seq + 1, last, page, append.write, epoch))
+        if record is not None:
+            if len(record) > LARGE_BYTES:
+                tables.put_snapshot(task, last, record)
             else:
-                leased = 0 if add.ends_lease else leased or int(holds)
-                latest_ms = max(status_ms, append.status_ms)
-                known[add.id] = (task, scope, context, add.state, last, epoch, leased, latest_ms)
-            plan.outcomes[place] = Appended(last, epoch, len(page))
+                plan.put_snapshots.append((task, last, record))
+        if append.dedupe is not None:
+            plan.add_calls.append(_call_row(append.dedupe, add.id, last))
+        if append.push is not None:
+            plan.keep.append((add.id, encode_webhook(append.push)))
+        for delivery in append.deliveries:
+            plan.owing.append((task, delivery))
+        if add.files:
+            tables.add_files(task, add.files)
+        if add.state != state:
+            tables.count(scope, context, state, add.state)
+        if add.state >= TERMINAL_FROM:
+            tables.standings.pop(add.id, None)
+            tables.count_usage(append.status_ms, scope, add.used)
+        else:
+            leased = 0 if add.ends_lease else leased or int(holds)
+            latest_ms = max(status_ms, append.status_ms)
+            tables.standings[add.id] = (task, scope, context, add.state, last, epoch, leased, latest_ms)
+        return Appended(last, epoch, len(page))
 
     def _read_standings(self, ids: Sequence[str]) -> None:
         """Cache the standings of tasks. They are read as one row, which is a single step of the statement."""
@@ -270,72 +280,45 @@ class Ledger:
         return [self._ways[type(write)](write, now_ms) for write in writes]
 
     def _create(self, creation: Creation, now_ms: int) -> Appended | Repeat | Refused:
-        tables, new, owner = self.tables, creation.new, creation.new.head.owner
-        if new.dedupe is not None:
-            known = self._known(new.dedupe, now_ms)
-            if known is not None:
-                return self._earlier(creation) or known
-        room = self._room()
-        refused = room.refusal(owner, new.quota)
+        tables, new, owner, room = self.tables, creation.asked, creation.asked.head.owner, self._room()
+        refused: Repeat | Refused | None = self._known(new.dedupe, now_ms) or room.refusal(owner, new.quota)
+        if refused is None and tables.cursor.execute(tables.sql["standing"], (creation.id,)).get is not None:
+            refused = Exists(creation.id)
         if refused is not None:
             return self._earlier(creation) or refused
-        plan = Plan([])
-        if tables.cursor.execute(tables.sql["standing"], (creation.id,)).get is not None:
-            return self._earlier(creation) or Exists(creation.id)
-        appended = self._plan_creation(plan, creation)
         tables.count_day(room.take(owner, new.quota, creation.state))
-        self._execute_one("add_tasks", plan.add_tasks[0])
-        self._execute_one("add_pages", plan.add_pages[0])
-        if new.dedupe is not None:
-            self._execute_one("add_calls", (*plan.add_calls[0], now_ms))
-        if plan.begun:
-            owe(tables, (), now_ms, plan.begun)
+        plan = Plan([])
+        appended = self._plan_creation(plan, creation)
+        self._carry_out(plan, now_ms)
         return appended
 
     def _append(self, add: Addition, now_ms: int) -> Appended | Repeat | Refused:
-        tables, append = self.tables, add.append
-        if append.dedupe is not None:
-            known = self._known(append.dedupe, now_ms)
-            if known is not None:
-                return self._earlier(add) or known
-        tables.standings.pop(add.id, None)
-        standing: Standing | None = tables.cursor.execute(tables.sql["standing"], (add.id,)).get
-        if standing is None:
-            return Unknown(add.id)
-        if (refused := _refusal(add, standing)) is not None:
-            return self._earlier(add) or refused
-        task, scope, context, state, seq, epoch, _, _ = standing
-        self._execute_one("append", _append_row(task, add))
-        if not tables.connection.changes():
-            return self._earlier(add) or Moved(f"{add.id}: its webhooks have changed")
-        last, epoch = seq + len(append.events), epoch + (append.holder is not None)
-        if append.events:
-            self._execute_one("add_pages", (task, seq + 1, last, add.page, append.write, epoch))
-        tables.add_files(task, add.files)
-        if add.record is not None:
-            tables.put_snapshot(task, last, add.record)
-        if append.dedupe is not None:
-            self._execute_one("add_calls", (*_call_row(append.dedupe, add.id, last), now_ms))
-        if append.push is not None:
-            keep_webhook(tables, add.id, encode_webhook(append.push))
-        owe(tables, [(task, delivery) for delivery in append.deliveries], now_ms)
-        tables.count(scope, context, state, add.state)
-        tables.count_usage(append.status_ms, scope, add.used)
-        return Appended(last, epoch, len(add.page))
+        found = self.tables.cursor.execute(self.tables.sql["standing"], (add.id,)).get
+        if found is None:
+            return self._known(add.asked.dedupe, now_ms) or Unknown(add.id)
+        *facts, webhooks_version = found
+        standing: Standing = tuple(facts)
+        known = self._known(add.asked.dedupe, now_ms)
+        stopped = self._earlier(add) or known or _refusal(add, standing, webhooks_version)
+        if stopped is not None:
+            return stopped
+        plan = Plan([])
+        appended = self._plan_addition(plan, add, standing)
+        self._carry_out(plan, now_ms)
+        return appended
 
     def _earlier(self, write: Creation | Addition) -> Appended | None:
         """The first result of a write that is repeated, because its outcome was unknown; None if it was never made."""
-        if isinstance(write, Addition):
-            number, read_seq = write.append.write, write.append.read_seq
-        else:
-            number, read_seq = write.new.write, 0
-        if number is None:
+        read_seq = write.asked.read_seq if isinstance(write, Addition) else 0
+        if write.asked.write is None:
             return None
-        values = (write.id, read_seq, number)
+        values = (write.id, read_seq, write.asked.write)
         found: tuple[int, int] | None = self.tables.cursor.execute(self.tables.sql["earlier_write"], values).get
         return None if found is None else Appended(*found, len(write.page))
 
-    def _known(self, dedupe: Dedupe, now_ms: int) -> Repeat | None:
+    def _known(self, dedupe: Dedupe | None, now_ms: int) -> Repeat | None:
+        if dedupe is None:
+            return None
         if dedupe.instead_of is not None:
             self._execute("forget_call", dedupe.key, dedupe.instead_of)
         found = self.tables.cursor.execute(self.tables.sql["find_call"], (dedupe.key, now_ms)).get
@@ -368,17 +351,18 @@ class Ledger:
         self.tables.cursor.execute(self.tables.one_row[name], row)
 
 
-def _refusal(add: Addition, standing: Standing) -> Refused | None:
-    """Why an append is refused, as far as the task's standing tells. Nobody else writes to the file, so that only its
-    webhooks, and an earlier try of the same write, are left to the guard in the statement.
+def _refusal(add: Addition, standing: Standing, webhooks_version: int | None = None) -> Refused | None:
+    """Why an append is refused by a task that stands so. Without `webhooks_version` its webhooks are not compared: the
+    guard in the statement does that, and sees whether the same write was made before.
     """
     _, _, _, state, seq, epoch, leased, status_ms = standing
-    return refusal(add.append, add.expected_seq, state, seq, epoch, leased, status_ms, fault=add.fault)
+    row = state, seq, epoch, leased, status_ms
+    return refusal(add.asked, add.expected_seq, *row, webhooks_version=webhooks_version, fault=add.fault)
 
 
 def _task_row(task: int, scope: int, creation: Creation) -> Row:
     """The values of `add_tasks`."""
-    new, head = creation.new, creation.new.head
+    new, head = creation.asked, creation.asked.head
     return (
         task,
         creation.id,
@@ -393,7 +377,7 @@ def _task_row(task: int, scope: int, creation: Creation) -> Row:
         bool(creation.files),
         creation.head,
         new.push is not None,
-        creation.parent,
+        None if head.detached else head.parent,
         head.deadline_ms,
         head.dialect,
         creation.text,
@@ -403,7 +387,7 @@ def _task_row(task: int, scope: int, creation: Creation) -> Row:
 
 def _append_row(task: int, add: Addition) -> Row:
     """The values of `append`."""
-    append, change = add.append, add.append.lease
+    append, change = add.asked, add.asked.lease
     return (
         task,
         len(append.events),

@@ -97,8 +97,9 @@ SELECT json_group_array(json_array(id,
 FROM tasks WHERE id IN (SELECT value FROM json_each(?1));
 
 -- name: standing
--- The standing of a task: the values that decide about an append, and the place of its counters.
-SELECT task, scope, context, state, seq, epoch, holder IS NOT NULL, status_ms FROM tasks WHERE id = ?1;
+-- The standing of a task: the values that decide about an append, and the place of its counters; then what decides, too, but is
+-- never cached.
+SELECT task, scope, context, state, seq, epoch, holder IS NOT NULL, status_ms, webhooks_version FROM tasks WHERE id = ?1;
 
 -- name: request_cancel
 -- Mark that the task's run shall stop, unless the task has ended.

@@ -42,7 +42,7 @@ from dragoman.store.api import (
 from dragoman.store.audit import AuditTrail
 from dragoman.store.codec import Codec
 from dragoman.store.damage import DamageLog
-from dragoman.store.encoder import Encoder
+from dragoman.store.encoder import Encoder, note_files
 from dragoman.store.figures import StoreFigures
 from dragoman.store.files import TaskFiles
 from dragoman.store.keyring import KeyRing
@@ -102,7 +102,7 @@ class SqliteStore:
         self._codec = Codec()
         self._files: TaskFiles
         """Made anew with each opening."""
-        self._encoder = Encoder(self._codec, clock, lambda: self._files, self._equal_file)
+        self._encoder = Encoder(self._codec, clock)
         self._recent = RecentTasks()
         self._lock: ProcessLock | None = None
         self._open = Door(self._location.url)
@@ -186,12 +186,12 @@ class SqliteStore:
         if writer is None:
             return self._failed(self._not_writable())
         try:
-            write = self._encoder.creation(new)
+            write = self._encoder.creation(new, self._files)
         except (TypeError, ValueError) as error:
             return self._failed(error)
         future = writer.submit(write)
         if write.files:
-            self._encoder.note(write, future)
+            note_files(write, self._files, future)
         return future
 
     def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
@@ -210,7 +210,7 @@ class SqliteStore:
         if append.to_worker and leases.runs(task_id):
             append = replace(append, holder=WORKER)
         try:
-            write = self._encoder.addition(append, fault)
+            write = self._encoder.addition(append, self._files, self._equal_file, fault)
         except (TypeError, ValueError, Moved) as error:
             return self._failed(error)
         except apsw.Error as error:
@@ -224,7 +224,7 @@ class SqliteStore:
         elif append.to_worker and append.holder is not None:
             future.add_done_callback(partial(self._resume, task_id))
         if terminal or write.files:
-            self._encoder.note(write, future)
+            note_files(write, self._files, future)
         return future
 
     async def _grant_later(self, append: Append, claims: "Sequence[asyncio.Future[Any]]") -> Appended | Repeat:

@@ -17,7 +17,7 @@ from dragoman.store.codec import TERMINAL_FROM
 from dragoman.store.sqlite.connection import fetch
 from dragoman.store.sqlite.deliveries import remove_all
 from dragoman.store.sqlite.reads import Reads
-from dragoman.store.sqlite.tables import Standing, Tables
+from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Deletion, Sweep, Victim
 
 BATCH_TASKS = 50
@@ -89,10 +89,10 @@ def delete_tasks(tables: Tables, deletion: Deletion) -> tuple[str, ...]:
     deleted: list[str] = []
     for task_id in deletion.ids:
         tables.standings.pop(task_id, None)
-        standing: Standing | None = tables.cursor.execute(tables.sql["standing"], (task_id,)).get
-        if standing is None:
+        found = tables.cursor.execute(tables.sql["standing"], (task_id,)).get
+        if found is None:
             continue
-        task, scope, context, state, seq, _, _, status_ms = standing
+        task, scope, context, state, seq, _, _, status_ms, _ = found
         if state >= TERMINAL_FROM and _delete_whole(tables, Victim(task, scope, context, state, status_ms, seq)):
             deleted.append(task_id)
     if deletion.calls and deleted:
