@@ -20,6 +20,8 @@ from dragoman.admin.question import PREFIX
 from dragoman.bindings.admin.routes import ROUTES
 from dragoman.bindings.openapi.operations import A2A, OWN
 from dragoman.cli import main as command
+from dragoman.cli.old_names import COMMANDS as OLD_COMMANDS
+from dragoman.cli.old_names import OldOption
 from dragoman.config import settings
 from dragoman.config.agents import KINDS, RESERVED_AGENT_IDS, AgentEntry, ProviderEntry, SkillEntry
 from dragoman.dialects import extensions
@@ -33,7 +35,7 @@ TELEMETRY = ROOT / "docs" / "telemetry.md"
 PACKAGES = ("dragoman", "dragoman.client", "dragoman.testing", "dragoman.kaos")
 """The packages whose names are public; all others may change at any time."""
 
-VARIABLE = re.compile(r'"(_?DRAGOMAN_[A-Z_]*[A-Z])"')
+VARIABLE = re.compile(r'"(_?DRAGOMAN_(?!ERR_)[A-Z_]*[A-Z])"')
 METRIC = re.compile(r"^\| `(dragoman_\w+)(?:\{([^}]*)\})?`", re.MULTILINE)
 UNRELEASED = re.compile(r"^## \[Unreleased\].*?$(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 LEAVING = re.compile(r"^### (?:Changed|Removed)$(.*?)(?=^### |\Z)", re.MULTILINE | re.DOTALL)
@@ -45,6 +47,7 @@ def surface() -> list[str]:
     found = {
         *_settings(),
         *_commands("dragoman", command),
+        *_old_commands(),
         *_http(),
         *_python(),
         *_metrics(),
@@ -93,10 +96,23 @@ def _settings() -> Iterator[str]:
         yield f"reserved-agent-id {name}"
 
 
+def _old_commands() -> Iterator[str]:
+    for old, new in OLD_COMMANDS.items():
+        found: click.Command = command
+        for word in new:
+            assert isinstance(found, click.Group)
+            below = found.get_command(click.Context(found), word)
+            assert below is not None
+            found = below
+        path = f"dragoman {' '.join(old)}"
+        renamed_below = any(words[: len(old)] == old for words in OLD_COMMANDS if words != old)
+        yield from [f"command {path}"] if renamed_below else _commands(path, found)
+
+
 def _commands(path: str, one: click.Command) -> Iterator[str]:
     yield f"command {path}"
     for parameter in one.params:
-        if isinstance(parameter, click.Option) and not parameter.hidden:
+        if isinstance(parameter, OldOption) or (isinstance(parameter, click.Option) and not parameter.hidden):
             for flag in (*parameter.opts, *parameter.secondary_opts):
                 yield f"option {path} {flag}"
         elif isinstance(parameter, click.Argument):

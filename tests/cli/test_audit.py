@@ -140,7 +140,7 @@ def test_any_number_of_entries_is_shown_by_pages(run: Run, monkeypatch: pytest.M
     assert tasks(run("--limit", "7", "--json")) == every[2:]
     first = run("--limit", "5", "--json")
     (hint,) = first.stderr.splitlines()
-    assert hint.startswith("There are older ones: continue with --cursor ")
+    assert hint.startswith("There are more: continue with --cursor ")
     cursor = hint.split()[7].rstrip(",")
     rest = run("--limit", "5", "--cursor", cursor, "--json")
     assert tasks(rest) + tasks(first) == every

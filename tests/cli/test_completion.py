@@ -53,7 +53,7 @@ LINES = [
     ("dragoman send --file note", {"<default>"}),
     ("dragoman serve age", {"<default>"}),
     ("dragoman completion ", {"bash", "zsh", "fish"}),
-    ("dragoman help admin ba", {"backup"}),
+    ("dragoman help store ba", {"backup"}),
 ]
 
 

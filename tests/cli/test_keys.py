@@ -201,7 +201,7 @@ def test_a_key_is_revoked_by_its_id_or_by_itself(run: Run) -> None:
         "revoked",
         True,
     )
-    again = run("admin", "keys", "revoke", second["id"], "--json")
+    again = run("keys", "revoke", second["id"], "--json")
     assert (json.loads(again.stdout)["id"], json.loads(again.stdout)["changed"]) == (second["id"], False)
     assert all(key.revoked_ms is not None for key in keys())
 
@@ -294,8 +294,8 @@ async def test_an_agent_that_no_running_server_has_is_warned_of(run: Run, tmp_pa
     store, port = f"sqlite:///{tmp_path}/served.db", kept_port()
     async with serving(Config(port=port, store=store, shutdown_grace_s=0.1), [Agent("echo"), Agent("sum")]) as url:
         note_server(store, url)
-        for words, place in ((("keys",), ()), (("admin", "keys"), ("--server", url))):
-            given = (*words, "create", "ann", "--agent", "ecko", "--agent", "sum", "--store", store, *place)
+        for place in ((), ("--server", url)):
+            given = ("keys", "create", "ann", "--agent", "ecko", "--agent", "sum", "--store", store, *place)
             result = await asyncio.to_thread(run, *given, DRAGOMAN_PORT=str(port))
             assert result.exit_code == 0, result.output
             (warning,) = re.findall("Warning: .*", result.stderr)

@@ -126,12 +126,12 @@ class Session:
             self._operate(url)
             self._ask(url)
             self._sign_in(url)
-        for words in (("backup", "keyed.tar"), ("check",), ("usage",)):
-            self.said.run("admin", *words, "--store", "sqlite:///keyed.db")
+        for words in (("store", "backup", "keyed.tar"), ("store", "check"), ("admin", "usage")):
+            self.said.run(*words, "--store", "sqlite:///keyed.db")
         with sqlite3.connect(self.said.folder / "keyed.db") as file:
             self.secrets["signing key"] = json.loads(file.execute("SELECT jwk FROM signing_keys").fetchone()[0])["d"]
         file.close()
-        for words in (("admin", "backup", "copy.tar"), ("store", "check", "sqlite:///keyed.db"), ("audit", "--json")):
+        for words in (("store", "backup", "copy.tar"), ("store", "check", "sqlite:///keyed.db"), ("audit", "--json")):
             self.said.run(*words, DRAGOMAN_STORE="sqlite:///keyed.db", **environment)
 
     def _call(self, url: str) -> None:
@@ -162,8 +162,9 @@ class Session:
         environment = {"DRAGOMAN_SERVER": url, "DRAGOMAN_API_KEY": self.secrets["operator key"]}
         listed = json.loads(self.said.run("admin", "tasks", "list", "-o", "json", **environment))
         task = listed["tasks"][0]["id"]
-        for words in (("tasks", "log", task), ("upstreams",), ("webhooks", "list"), ("audit",), ("keys", "list")):
-            self.said.run("admin", *words, **environment)
+        keys = ("keys", "list", "--server", url)
+        for words in (("admin", "tasks", "log", task), ("admin", "upstreams"), ("webhooks", "list"), ("audit",), keys):
+            self.said.run(*words, **environment)
         self.said.run("admin", "stats", DRAGOMAN_SERVER=url, DRAGOMAN_API_KEY=self.secrets["caller key"])
         for page in ("tasks", "agents", "upstreams", "webhooks", "audit", "keys", "usage", "replicas", f"tasks/{task}"):
             self.said.ask("GET", f"{url}/admin/v1/{page}", x_api_key=self.secrets["operator key"])

@@ -15,7 +15,7 @@ WRONG = [
     (("serve", "nowhere.py"), "no file nowhere.py", "dragoman serve"),
     (("agents", "list", "--bogus"), "No such option '--bogus'", "dragoman agents list"),
     (("keys", "create"), "Missing argument 'NAME'", "dragoman keys create"),
-    (("push", "retry", "first"), "'first': must be a whole number from 1 on", "dragoman push retry"),
+    (("webhooks", "redeliver", "first"), "'first': must be a whole number from 1 on", "dragoman webhooks redeliver"),
     (("audit", "--limit", "0"), "'0': must be a whole number from 1 to 1000000", "dragoman audit"),
     (("worker", "x.py", "--server", "nowhere"), "must be a URL", "dragoman worker"),
     (

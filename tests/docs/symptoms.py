@@ -474,7 +474,7 @@ async def restored(folder: Path) -> AsyncIterator[Scene]:
     """A backup of a server with a task at work, whose webhook did not answer."""
     async with failing_webhook(folder) as scene:
         await scene.send("stuck", returnImmediately=True)
-        await scene.run("dragoman admin backup backup.tar")
+        await scene.run("dragoman store backup backup.tar")
     later = Scene(folder)
     later.variables |= {"DRAGOMAN_STORE": f"sqlite:///{folder}/restored.db", "BACKUP": "backup.tar"}
     yield later

@@ -40,7 +40,7 @@ REPLICAS = "A replica is gone"
 CHANGES = (
     "dragoman admin tasks cancel",
     "dragoman admin tasks delete",
-    "dragoman admin restore",
+    "dragoman store restore",
     "dragoman serve",
     "dragoman keys revoke",
 )

@@ -24,7 +24,6 @@ COMMANDS = {
     "help": "dragoman.cli.a2a.commands.help:help_",
     "keys": "dragoman.cli.keys:keys",
     "new": "dragoman.cli.new:new",
-    "push": "dragoman.cli.push:push",
     "receive": "dragoman.cli.a2a.commands.receive:receive",
     "send": "dragoman.cli.a2a.commands.send:send",
     "serve": "dragoman.cli.serve:serve",
@@ -32,6 +31,7 @@ COMMANDS = {
     "store": "dragoman.cli.store:store",
     "task": "dragoman.cli.a2a.commands.task:task",
     "watch": "dragoman.cli.a2a.commands.task:watch",
+    "webhooks": "dragoman.cli.webhooks:webhooks",
     "worker": "dragoman.cli.worker:worker",
 }
 
@@ -39,6 +39,7 @@ COMMANDS = {
 @click.group(
     cls=CommandTable,
     places=COMMANDS,
+    epilog="`dragoman help exit-statuses` shows the exit statuses of all commands.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 @click.option(

@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dragoman.admin.question import Column
 from dragoman.cli.arguments import complete_files
+from dragoman.cli.listing import Listing, lists, print_json
 from dragoman.cli.store_commands import CONFIG_ENV, config_file
-from dragoman.cli.tables import table
+from dragoman.cli.tables import json_flag
 from dragoman.config import FILE, ConfigParts, load_parts
 
 if TYPE_CHECKING:
     from dragoman.cli.checks import CheckedAgent
 
 STDOUT, STDERR = 1, 2
+
+COLUMNS = (Column("ID", "id"), Column("RUN", "run"), Column("SKILLS", "skills"))
 
 
 @click.group()
@@ -32,7 +36,6 @@ def _add_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that both commands share."""
     usual = f"[{CONFIG_ENV}; default: {FILE} if it exists]"
     for flag in (
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON array."),
         click.option("--default", metavar="ID", help="As for `serve`."),
         click.option(
             "--config", "file", metavar="FILE", shell_complete=complete_files, help=f"The file to read.  {usual}"
@@ -45,6 +48,7 @@ def _add_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @agents.command()
 @_add_options
+@json_flag("one JSON array")
 @click.option("--server", metavar="URL", help="A running server, which is asked about the agents, too.")
 def check(named: tuple[str, ...], file: str | None, default: str | None, server: str | None, as_json: bool) -> None:
     """Check each agent, and say what is wrong and how to fix it.
@@ -54,7 +58,7 @@ def check(named: tuple[str, ...], file: str | None, default: str | None, server:
     """
     subjects = _load_subjects(named, file, default, tries=True, server=server)
     if as_json:
-        click.echo(_json([_fields(subject) for subject in subjects]))
+        print_json([_fields(subject) for subject in subjects])
     else:
         click.echo("\n".join(line for subject in subjects for line in _lines(subject)))
     sys.exit(0 if all(subject.ok for subject in subjects) else 1)
@@ -62,7 +66,8 @@ def check(named: tuple[str, ...], file: str | None, default: str | None, server:
 
 @agents.command("list")
 @_add_options
-def list_(named: tuple[str, ...], file: str | None, default: str | None, as_json: bool) -> None:
+@lists(limit=None, cut=True, json_too=True)
+def list_(named: tuple[str, ...], file: str | None, default: str | None) -> Listing:
     """List the agents: their ids, what runs them, and their skills.
 
     Skills are listed as far as they are known locally. Exits with 2 if the settings cannot be used, or if an ID or
@@ -72,14 +77,11 @@ def list_(named: tuple[str, ...], file: str | None, default: str | None, as_json
     for subject in subjects:
         if subject.runner is None and subject.run in ("", subject.id) and subject.id in named:
             raise click.UsageError(_fault(subject))
-    if as_json:
-        click.echo(_json([{**_fields(subject), "skills": _skills(subject)} for subject in subjects]))
-        return
-    rows = [
-        (subject.id, subject.run, ", ".join(_skills(subject)) if subject.ok else "cannot be served: see `agents check`")
-        for subject in subjects
-    ]
-    click.echo(table(("ID", "RUN", "SKILLS"), rows))
+    return Listing(
+        rows=[{**_fields(subject), "skills": _skills(subject)} for subject in subjects],
+        columns=COLUMNS,
+        words={"skills": lambda row: ", ".join(row["skills"]) if row["ok"] else "cannot be served: see `agents check`"},
+    )
 
 
 def _load_subjects(
@@ -176,9 +178,3 @@ def _skills(subject: "CheckedAgent") -> list[str]:
         return []
     profile = subject.runner.profile
     return [skill.id for skill in (*profile.skills, *profile.extended_skills)]
-
-
-def _json(value: Any) -> str:
-    import msgspec
-
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

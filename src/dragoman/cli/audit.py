@@ -3,22 +3,34 @@
 Invariant: it only reads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from dragoman.admin.question import Column
 from dragoman.cli.admin.records import PAGE, StoredRecords, at_records
 from dragoman.cli.admin.server import TaskPlace, with_server
-from dragoman.cli.arguments import WholeNumber, parse_key_id
-from dragoman.cli.tables import json_flag, moment, table
+from dragoman.cli.arguments import parse_key_id
+from dragoman.cli.listing import Listing, lists, read_cursor
 
 if TYPE_CHECKING:
-    from dragoman.store.audit import AuditEntry, AuditFilter
+    from dragoman.store.audit import AuditEntry, AuditFilter, AuditPage
 
-HEAD = ("AT", "PRINCIPAL", "KEY", "ACTION", "AGENT", "TASK", "SUBJECT", "FROM", "OUTCOME")
+COLUMNS = (
+    *(Column("AT", "at", "moment"), Column("PRINCIPAL", "principal"), Column("KEY", "key"), Column("ACTION", "action")),
+    *(Column("AGENT", "agent"), Column("TASK", "task_id"), Column("SUBJECT", "subject"), Column("FROM", "peer")),
+    Column("OUTCOME", "allowed"),
+)
+
+FIELDS = ("at", "principal", "key", "action", "agent", "task_id", "subject", "peer", "allowed", "reason")
+"""The members of an entry in JSON. An entry leaves out those that are empty."""
+
+WORDS: Mapping[str, Callable[[Any], str]] = {
+    "allowed": lambda entry: "allowed" if entry["allowed"] else f"refused: {entry['reason']}",
+}
 
 
 @click.command()
@@ -36,12 +48,8 @@ HEAD = ("AT", "PRINCIPAL", "KEY", "ACTION", "AGENT", "TASK", "SUBJECT", "FROM", 
     "--since", metavar="WHEN", help="Only since then: an age like 1h or 7d, or a time like 2026-11-20T07:00 (UTC)."
 )
 @click.option("--until", metavar="WHEN", help="Only before then.")
-@click.option("--limit", type=WholeNumber(1, 1_000_000), default=100, show_default=True, help="Show the newest N.")
-@click.option(
-    "--cursor", type=WholeNumber(1), metavar="C", help="Show those before the ones that an earlier call showed."
-)
 @click.option("--all", "everything", is_flag=True, help="Show all, however many there are.")
-@json_flag("JSON lines")
+@lists(limit=100, json_too=True)
 @with_server
 def audit(
     place: TaskPlace,
@@ -53,20 +61,21 @@ def audit(
     refused: bool,
     since: str | None,
     until: str | None,
-    limit: int,
-    cursor: int | None,
     everything: bool,
-    as_json: bool,
-) -> None:
+    limit: int,
+    cursor: str,
+) -> Iterator[Listing]:
     """Show who did what, oldest first, also while the server runs.
 
-    The settings audit and audit_retention determine what is kept, and for how long. See docs/keys.md.
+    The newest are shown, and --cursor leads to older ones. The settings audit and audit_retention determine what is
+    kept, and for how long. See docs/keys.md.
     """
     from dragoman.model.ids import SystemClock
     from dragoman.store.audit import AuditFilter
 
-    if everything and cursor is not None:
+    if everything and cursor:
         raise click.UsageError("--cursor: goes without --all, which begins with the oldest")
+    before = read_cursor(cursor) or None
     now_ms = SystemClock().now_ms()
     wanted = AuditFilter(
         principal=principal,
@@ -78,53 +87,41 @@ def audit(
         since_ms=0 if since is None else _moment_ms("--since", since, now_ms),
         until_ms=None if until is None else _moment_ms("--until", until, now_ms),
     )
-    shown = _Shown(as_json)
     if everything:
-        at_records(place, lambda store: _show_all(store, wanted, shown))
-        older = None
-    else:
-        older = at_records(place, lambda store: _show_newest(store, wanted, limit, cursor, shown))
-    if not shown.count:
-        click.echo("No entries." + _hint(place, principal), err=True)
-    elif older is not None:
-        click.echo(f"There are older ones: continue with --cursor {older}, or show --all.", err=True)
+        return _all(place, wanted)
+    rows, older = at_records(place, lambda store: _newest(store, wanted, limit, before))
+    more = "" if older is None else str(older)
+    return iter([_listing(place, wanted, rows, more)])
 
 
-class _Shown:
-    """Shows entries as they come, and counts them."""
-
-    def __init__(self, as_json: bool) -> None:
-        self.count = 0
-        self._as_json = as_json
-
-    def show(self, entries: "Sequence[AuditEntry]") -> None:
-        """Show some. The head of the table is above the first."""
-        import msgspec
-
-        from dragoman.model.ids import timestamp
-
-        if self._as_json:
-            for entry in entries:
-                click.echo(msgspec.json.encode({"at": timestamp(entry.at_ms), **_fields(entry)}).decode())
-        elif entries:
-            lines = table(HEAD, list(map(_row, entries)))
-            click.echo(lines.partition("\n")[2] if self.count else lines)
-        self.count += len(entries)
+def _listing(place: TaskPlace, wanted: "AuditFilter", rows: "Sequence[AuditEntry]", older: str = "") -> Listing:
+    empty = "" if rows else "No entries." + _hint(place, wanted.principal)
+    fields = [_fields(entry) for entry in rows]
+    return Listing(
+        rows=fields, columns=COLUMNS, words=WORDS, name="at", lines=True, next_cursor=older, empty=empty, fields=FIELDS
+    )
 
 
-async def _show_all(store: "StoredRecords", wanted: "AuditFilter", shown: _Shown) -> None:
-    """Show all entries that fit, page by page."""
-    page = await store.audit.page(wanted, PAGE, forward=True)
-    shown.show(page.entries)
-    while page.next_cursor is not None:
-        page = await store.audit.page(wanted, PAGE, page.next_cursor, forward=True)
-        shown.show(page.entries)
+def _all(place: TaskPlace, wanted: "AuditFilter") -> Iterator[Listing]:
+    """All entries that fit, page by page."""
+    cursor: int | None = None
+    while True:
+        page = at_records(place, partial(_page_after, wanted, cursor))
+        if page.entries or cursor is None:
+            yield _listing(place, wanted, page.entries)
+        cursor = page.next_cursor
+        if cursor is None:
+            return
 
 
-async def _show_newest(
-    store: "StoredRecords", wanted: "AuditFilter", limit: int, cursor: int | None, shown: _Shown
-) -> int | None:
-    """Show the newest entries that fit, or those before a cursor. Returns the cursor of older ones, if there are."""
+async def _page_after(wanted: "AuditFilter", cursor: int | None, store: "StoredRecords") -> "AuditPage":
+    return await store.audit.page(wanted, PAGE, cursor, forward=True)
+
+
+async def _newest(
+    store: "StoredRecords", wanted: "AuditFilter", limit: int, cursor: int | None
+) -> "tuple[Sequence[AuditEntry], int | None]":
+    """The newest entries that fit, or those before a cursor, and the cursor of older ones, if there are."""
     pages: list[Sequence[AuditEntry]] = []
     left = limit
     while left:
@@ -134,24 +131,10 @@ async def _show_newest(
         cursor = page.next_cursor
         if cursor is None:
             break
-    shown.show([entry for entries in reversed(pages) for entry in entries])
+    found = [entry for entries in reversed(pages) for entry in entries]
     if cursor is None or not (await store.audit.page(wanted, 1, cursor)).entries:
-        return None
-    return cursor
-
-
-def _row(entry: "AuditEntry") -> tuple[str, ...]:
-    return (
-        moment(entry.at_ms),
-        entry.principal,
-        entry.key,
-        entry.action,
-        entry.agent,
-        entry.task_id,
-        entry.subject,
-        entry.peer,
-        "allowed" if entry.allowed else f"refused: {entry.reason}",
-    )
+        return found, None
+    return found, cursor
 
 
 def _hint(place: TaskPlace, principal: str | None) -> str:
@@ -169,11 +152,13 @@ async def _has_entries(principal: str, store: "StoredRecords") -> bool:
     return bool((await store.audit.page(AuditFilter(principal=principal), 1)).entries)
 
 
-def _fields(entry: "AuditEntry") -> dict[str, object]:
-    """The entry's fields for JSON, without empty ones."""
+def _fields(entry: "AuditEntry") -> dict[str, Any]:
+    """The entry's fields, without empty ones."""
     import msgspec
 
-    said: dict[str, object] = msgspec.to_builtins(entry)
+    from dragoman.model.ids import timestamp
+
+    said: dict[str, Any] = {"at": timestamp(entry.at_ms), **msgspec.to_builtins(entry)}
     return {name: value for name, value in said.items() if name != "at_ms" and value != ""}
 
 

@@ -14,7 +14,11 @@ from typing import Any
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from dragoman.cli.usage_errors import usage_on_one_line
+from dragoman.cli.endings import asks_for_json, told_as_asked
+from dragoman.cli.old_names import with_new_names
+
+OPERATORS = ("admin", "agents", "keys", "store", "webhooks")
+"""Groups whose commands are about a server of ours."""
 
 WORDS = f"{__name__}.words"
 """The key of all arguments in a context's `meta`, which the contexts below it have as well."""
@@ -34,6 +38,8 @@ class CommandTable(click.Group):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """Parse the arguments; a mistake in them is one line."""
+        if parent is None:
+            args = with_new_names(args, tell=not extra.get("resilient_parsing"))
         words = tuple(args) if parent is None else parent.meta.get(WORDS, tuple(args))
         with _usage_of(words):
             ctx = super().make_context(info_name, args, parent, **extra)
@@ -61,21 +67,21 @@ class CommandTable(click.Group):
 
 @contextmanager
 def _usage_of(words: Sequence[str]) -> Iterator[None]:
-    """Report a usage error in the block on one line. `words` are all arguments.
+    """Report an error in the block in the form that is asked for. `words` are all arguments.
 
-    Where no command was found, `-o json` gets the error of the client's commands, since it is not known whose it is.
+    Where no command was found, `-o json` gets the error of the client's commands, unless it is a group of operators'.
     """
-    with usage_on_one_line():
+    with told_as_asked(words):
         try:
             yield
         except NoArgsIsHelpError:
             raise
         except click.UsageError as error:
-            if error.ctx is not None and isinstance(error.ctx.command, click.Group):
-                from dragoman.cli.a2a.options import asks_for_json, refuse
+            group = error.ctx.command if error.ctx is not None else None
+            if isinstance(group, click.Group) and words[0] not in OPERATORS and asks_for_json(words):
+                from dragoman.cli.a2a.options import refuse
 
-                if asks_for_json(words):
-                    refuse(error, words)
+                refuse(error, words)
             raise
 
 

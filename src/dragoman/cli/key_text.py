@@ -3,11 +3,13 @@
 Invariant: only the description of a key that was just made has its secret.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dragoman.admin.question import Column
 from dragoman.cli.admin.server import OPERATOR_KEY_ENV, TaskPlace
-from dragoman.cli.tables import count, table
+from dragoman.cli.listing import Listing
+from dragoman.cli.tables import count, second, table
 from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
@@ -19,7 +21,10 @@ FIRST_KEY = (
     "second.\nTasks made before it are hidden: docs/keys.md says how to read them."
 )
 
-COLUMNS = ("id", "name", "role", "agents", "scopes", "limits", "made", "expires", "state")
+COLUMNS = tuple(
+    Column(name.upper(), name)
+    for name in ("id", "name", "role", "agents", "scopes", "limits", "made", "expires", "state")
+)
 
 BEGINNINGS = ("KIND", "TASK", "AGENT", "WHAT")
 
@@ -48,17 +53,16 @@ def public_fields(key: "KeyLine") -> dict[str, Any]:
         "role": key.role.value,
         "agents": key.agents,
         "scopes": key.scopes,
-        "made": _to_seconds(key.made),
+        "made": second(key.made),
         "limits": key.limits,
-        "expires": None if key.expires is None else _to_seconds(key.expires),
+        "expires": None if key.expires is None else second(key.expires),
         "state": key.state,
     }
 
 
-def key_table(keys: "Sequence[KeyLine]") -> str:
-    """A line for each key."""
-    rows = [[_cell(name, fields[name]) for name in COLUMNS] for fields in map(public_fields, keys)]
-    return table([name.upper() for name in COLUMNS], rows)
+def key_listing(keys: "Sequence[KeyLine]", empty: str = "") -> Listing:
+    """The keys as rows."""
+    return Listing(rows=list(map(public_fields, keys)), columns=COLUMNS, words=WORDS, empty=empty)
 
 
 def limits_text(limits: "KeyLimits | None") -> str:
@@ -74,7 +78,7 @@ def describe_key(place: TaskPlace, issued: "IssuedKey") -> str:
     doing = f"only {', '.join(key.scopes)}" if key.scopes else "every operation"
     if key.role.value == "agent":
         doing += " and the worker API"
-    until = "until it is revoked" if key.expires is None else f"until {_to_seconds(key.expires)}"
+    until = "until it is revoked" if key.expires is None else f"until {second(key.expires)}"
     beside = {"admin": ", and /metrics", "operator": ", and the admin API"}.get(key.role.value, "")
     within = f", {limits_text(key.limits)} at most" if key.limits is not None else ""
     may = "only /metrics" if key.role.value == "monitor" else f"{doing}, with {reach}{beside}"
@@ -106,10 +110,10 @@ def describe_beginnings(key: "KeyLine", began: "KeyBeginnings") -> str:
     lines = [table(BEGINNINGS, rows)] if rows else [f"Nothing that key {key.id} began goes on."]
     lines += _remarks(key, began, tasks=True)
     if (stop := began.stop) is not None:
-        when = "servers work on it" if stop.done is None else f"done at {_to_seconds(stop.done)}"
+        when = "servers work on it" if stop.done is None else f"done at {second(stop.done)}"
         left = f"; {count(stop.left, 'task')} could not be canceled yet" if stop.left else ""
         what = "streams, webhooks and tasks" if stop.tasks else "streams and webhooks"
-        lines.append(f"{stop.by} asked to end its {what} at {_to_seconds(stop.asked)}: {when}{left}.")
+        lines.append(f"{stop.by} asked to end its {what} at {second(stop.asked)}: {when}{left}.")
     return "\n".join(lines)
 
 
@@ -159,19 +163,15 @@ def _remarks(key: "KeyLine", began: "KeyBeginnings", *, tasks: bool) -> list[str
 def _replacement(old: "KeyLine") -> str:
     if old.state == "revoked" or old.expires is None:
         return f"It replaces {old.id}, which is revoked: a running server refuses that within a second."
-    return f"It replaces {old.id}, which counts until {_to_seconds(old.expires)}."
+    return f"It replaces {old.id}, which counts until {second(old.expires)}."
 
 
-def _to_seconds(timestamp: str) -> str:
-    return timestamp[:19] + "Z"
-
-
-def _cell(column: str, value: Any) -> str:
-    if column == "limits":
-        return limits_text(value) or "settings"
-    if value is None:
-        return "never" if column == "expires" else "all"
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+WORDS: Mapping[str, Callable[[Any], str]] = {
+    "agents": lambda key: "all" if key["agents"] is None else ",".join(key["agents"]),
+    "scopes": lambda key: "all" if key["scopes"] is None else ",".join(key["scopes"]),
+    "limits": lambda key: limits_text(key["limits"]) or "settings",
+    "expires": lambda key: key["expires"] or "never",
+}
 
 
 def _sample_commands(place: TaskPlace, key: "KeyLine", text: str) -> list[str]:

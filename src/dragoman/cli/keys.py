@@ -1,23 +1,22 @@
-"""`dragoman keys` and `dragoman admin keys`: make, show, limit, rotate and revoke the keys that identify callers.
+"""`dragoman keys`: make, show, limit, rotate and revoke the keys that identify callers.
 
-Invariant: a key is printed once, by the command that makes it. Only its hash is stored. The first group is about the
-local store alone, the second also about a server elsewhere; otherwise they are the same.
+Invariant: a key is printed once, by the command that makes it. Only its hash is stored. Only `--server` leads away from
+the local store: the variable of the same meaning, which workers read, does not.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dragoman.cli.admin.key_records import all_keys, at_keys
-from dragoman.cli.admin.server import Desk, TaskPlace, with_server
+from dragoman.cli.admin.server import Desk, TaskPlace, with_server_by_flag
 from dragoman.cli.arguments import parse_key_id
-from dragoman.cli.store_commands import with_store
+from dragoman.cli.listing import Listing, lists, rows_text
 from dragoman.cli.tables import json_flag
-from dragoman.config import Config, agent_id_fault
+from dragoman.config import agent_id_fault
 from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
@@ -82,170 +81,46 @@ def with_limits(*, removable: bool) -> Decorator:
     return add
 
 
-def at_local_store(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the flags that name the local store to `command`, which is called with the resulting `place`."""
-
-    @wraps(command)
-    def placed(config: Config, **rest: Any) -> None:
-        command(place=TaskPlace(config, None), **rest)
-
-    return with_store(placed)
-
-
 _as_one = json_flag("one JSON object")
-
-
-def make_group(group: click.Group, placed: Decorator) -> click.Group:
-    """Add the commands to `group`. `placed` adds the flags that name the store or the server."""
-    for add in (_add_create, _add_list, _add_show, _add_update, _add_rotate, _add_revoke):
-        add(group, placed)
-    return group
-
-
-def _add_create(group: click.Group, placed: Decorator) -> None:
-    @group.command()
-    @click.argument("name")
-    @click.option(
-        "--agent", "agents", multiple=True, metavar="ID", help="An agent that it may use; repeatable.  [default: all]"
-    )
-    @click.option(
-        "--scope",
-        "scopes",
-        multiple=True,
-        type=click.Choice(SCOPES),
-        help="What it may do: send messages, read tasks, cancel them, set up push, see the extended card; repeatable.  "
-        "[default: all]",
-    )
-    @click.option(
-        "--role",
-        type=click.Choice(ROLES),
-        default="caller",
-        show_default=True,
-        help="caller uses agents; agent also runs their tasks, as a worker; monitor only reads /metrics; admin uses "
-        "agents and reads /metrics; operator uses `dragoman admin`.",
-    )
-    @click.option("--expires", metavar="AGE", help="How long it is valid, such as 12h, 90d or 4w.  [default: for ever]")
-    @with_limits(removable=False)
-    @_forced(placed, "Also if the first key of a server is no operator's.")
-    @_as_one
-    @placed
-    def create(place: TaskPlace, **given: Any) -> None:
-        """Make a key for NAME, and show it this once.
-
-        All keys of one NAME are one caller: they own the same tasks. `rotate` replaces a key.
-        """
-        _create(place, **given)
-
-
-def _add_list(group: click.Group, placed: Decorator) -> None:
-    @group.command("list")
-    @json_flag("a JSON array")
-    @placed
-    def list_(place: TaskPlace, as_json: bool) -> None:
-        """Show every key ever made, oldest first, but not the secrets."""
-        _list(place, as_json)
-
-
-def _add_show(group: click.Group, placed: Decorator) -> None:
-    @group.command()
-    @click.argument("key_id", metavar="ID")
-    @_as_one
-    @placed
-    def show(place: TaskPlace, key_id: str, as_json: bool) -> None:
-        """Show the key with that ID, and what it began that goes on.
-
-        These are streams, webhooks and tasks. Those of other keys of the same NAME are not among them.
-        """
-        _show_one(place, key_id, as_json)
-
-
-def _add_update(group: click.Group, placed: Decorator) -> None:
-    @group.command()
-    @click.argument("key_id", metavar="ID")
-    @with_limits(removable=True)
-    @_as_one
-    @placed
-    def update(place: TaskPlace, key_id: str, as_json: bool, **limits: int | None) -> None:
-        """Change limits of the key with that ID.
-
-        Limits that are not named stay. A server follows within a second. N is a whole number, or none to go by the
-        server's setting again.
-        """
-        _update(place, key_id, limits, as_json)
-
-
-def _add_rotate(group: click.Group, placed: Decorator) -> None:
-    @group.command()
-    @click.argument("key_id", metavar="ID")
-    @click.option(
-        "--overlap", metavar="AGE", help="How long the old key still counts, such as 1h.  [default: not at all]"
-    )
-    @click.option(
-        "--expires",
-        metavar="AGE",
-        help="How long the new key is valid.  [default: as long as the old one was at first]",
-    )
-    @_as_one
-    @placed
-    def rotate(place: TaskPlace, key_id: str, overlap: str | None, expires: str | None, as_json: bool) -> None:
-        """Replace the key with that ID by another for the same caller.
-
-        The new key has the same rights, and is shown this once. Sessions of the console that were begun with the old
-        key end with it.
-        """
-        _rotate(place, key_id, overlap, expires, as_json)
-
-
-def _add_revoke(group: click.Group, placed: Decorator) -> None:
-    @group.command()
-    @click.argument("key_id", metavar="ID")
-    @click.option("--stop", is_flag=True, help="Also end the streams and remove the webhooks that it began.")
-    @click.option("--tasks", is_flag=True, help="With --stop: also cancel the open tasks that it began.")
-    @click.option("--dry-run", is_flag=True, help="With --stop: change nothing, and show what would end.")
-    @_forced(placed, "Also the key that this command itself is sent with.")
-    @_as_one
-    @placed
-    def revoke(place: TaskPlace, key_id: str, as_json: bool, force: bool = False, **given: bool) -> None:
-        """Revoke the key with that ID for good. A running server refuses it within a second.
-
-        Its streams, webhooks and tasks go on without --stop, which works on a key that is revoked already, too. Other
-        keys of the same NAME, and their beginnings, are left alone.
-        """
-        _revoke(place, key_id, as_json, force=force, **given)
-
-
-def _forced(placed: Decorator, text: str) -> Decorator:
-    """A flag to lock oneself out, which commands on the local store cannot do."""
-    return click.option("--force", is_flag=True, help=text) if placed is with_server else _unchanged
-
-
-def _unchanged(command: Callable[..., Any]) -> Callable[..., Any]:
-    return command
 
 
 @click.group()
 def keys() -> None:
     """Make, show, limit, rotate and revoke the keys of callers.
 
-    These commands work before the server's first start, and while it runs: it sees a change within a second. Once there
-    is a key, every caller must send one. See docs/keys.md.
+    These commands work before the server's first start, and while it runs: it sees a change within a second. With
+    --server they change the keys of a server elsewhere. Once there is a key, every caller must send one. See
+    docs/keys.md.
     """
 
 
-@click.group("keys")
-def admin_keys() -> None:
-    """Make, show, limit, rotate and revoke the keys of callers.
-
-    The server may be on another machine. It sees a change within a second. Once there is a key, every caller must send
-    one. See docs/keys.md.
-    """
-
-
-make_group(keys, at_local_store)
-make_group(admin_keys, with_server)
-
-
-def _create(
+@keys.command()
+@click.argument("name")
+@click.option(
+    "--agent", "agents", multiple=True, metavar="ID", help="An agent that it may use; repeatable.  [default: all]"
+)
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice(SCOPES),
+    help="What it may do: send messages, read tasks, cancel them, set up push, see the extended card; repeatable.  "
+    "[default: all]",
+)
+@click.option(
+    "--role",
+    type=click.Choice(ROLES),
+    default="caller",
+    show_default=True,
+    help="caller uses agents; agent also runs their tasks, as a worker; monitor only reads /metrics; admin uses "
+    "agents and reads /metrics; operator uses `dragoman admin`.",
+)
+@click.option("--expires", metavar="AGE", help="How long it is valid, such as 12h, 90d or 4w.  [default: for ever]")
+@with_limits(removable=False)
+@click.option("--force", is_flag=True, help="With --server: also if the first key of a server is no operator's.")
+@_as_one
+@with_server_by_flag
+def create(
     place: TaskPlace,
     name: str,
     agents: tuple[str, ...],
@@ -253,9 +128,13 @@ def _create(
     role: str,
     expires: str | None,
     as_json: bool,
-    force: bool = False,
+    force: bool,
     **limits: int | None,
 ) -> None:
+    """Make a key for NAME, and show it this once.
+
+    All keys of one NAME are one caller: they own the same tasks. `rotate` replaces a key.
+    """
     from dragoman.admin.keys import BARE_ROLES, CREATE_KEY, NAME, KeyRequest, LimitChanges
     from dragoman.model.principal import AccessRole, Scope
 
@@ -281,23 +160,50 @@ def _create(
     _show(place, at_keys(place, lambda desk: desk.answer(CREATE_KEY, wanted), make=True), as_json)
 
 
-def _list(place: TaskPlace, as_json: bool) -> None:
+@keys.command("list")
+@lists(limit=None, cut=True, json_too=True)
+@with_server_by_flag
+def list_(place: TaskPlace) -> Listing:
+    """Show every key ever made, oldest first, but not the secrets."""
+    from dragoman.cli.key_text import key_listing
+
+    where = place.server or hide_password(place.config.store)
+    found = at_keys(place, all_keys)
+    return key_listing(found, empty=f"No keys in {where}; `dragoman keys create NAME` makes one.")
+
+
+@keys.command()
+@click.argument("key_id", metavar="ID")
+@_as_one
+@with_server_by_flag
+def show(place: TaskPlace, key_id: str, as_json: bool) -> None:
+    """Show the key with that ID, and what it began that goes on.
+
+    These are streams, webhooks and tasks. Those of other keys of the same NAME are not among them.
+    """
     import msgspec
 
-    from dragoman.cli.key_text import key_table, public_fields
+    from dragoman.cli.key_text import describe_beginnings, key_listing, public_fields
 
-    found = at_keys(place, all_keys)
+    wanted = parse_key_id(key_id)
+    key, began = at_keys(place, lambda desk: _read_key(desk, wanted), wanted)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(list(map(public_fields, found)))).decode())
-    elif found:
-        click.echo(key_table(found))
+        click.echo(msgspec.json.encode({**public_fields(key), "began": began}).decode())
     else:
-        where = place.server or hide_password(place.config.store)
-        command = "dragoman keys create NAME" if place.server is None else "dragoman admin keys create NAME"
-        click.echo(f"No keys in {where}; `{command}` makes one.")
+        click.echo(f"{rows_text(key_listing([key]))}\n\n{describe_beginnings(key, began)}")
 
 
-def _update(place: TaskPlace, key_id: str, limits: Mapping[str, int | None], as_json: bool) -> None:
+@keys.command()
+@click.argument("key_id", metavar="ID")
+@with_limits(removable=True)
+@_as_one
+@with_server_by_flag
+def update(place: TaskPlace, key_id: str, as_json: bool, **limits: int | None) -> None:
+    """Change limits of the key with that ID.
+
+    Limits that are not named stay. A server follows within a second. N is a whole number, or none to go by the
+    server's setting again.
+    """
     from dragoman.admin.keys import LIMIT_KEY, LimitChanges
     from dragoman.cli.key_text import limits_text
 
@@ -314,7 +220,20 @@ def _update(place: TaskPlace, key_id: str, limits: Mapping[str, int | None], as_
     click.echo(f"The limits of key {key.id} of {key.name} are now {told}. A running server follows within a second.")
 
 
-def _rotate(place: TaskPlace, key_id: str, overlap: str | None, expires: str | None, as_json: bool) -> None:
+@keys.command()
+@click.argument("key_id", metavar="ID")
+@click.option("--overlap", metavar="AGE", help="How long the old key still counts, such as 1h.  [default: not at all]")
+@click.option(
+    "--expires", metavar="AGE", help="How long the new key is valid.  [default: as long as the old one was at first]"
+)
+@_as_one
+@with_server_by_flag
+def rotate(place: TaskPlace, key_id: str, overlap: str | None, expires: str | None, as_json: bool) -> None:
+    """Replace the key with that ID by another for the same caller.
+
+    The new key has the same rights, and is shown this once. Sessions of the console that were begun with the old
+    key end with it.
+    """
     from dragoman.admin.keys import ROTATE_KEY, RotateRequest
 
     wanted = RotateRequest(
@@ -325,28 +244,20 @@ def _rotate(place: TaskPlace, key_id: str, overlap: str | None, expires: str | N
     _show(place, at_keys(place, lambda desk: desk.answer(ROTATE_KEY, wanted, old), old), as_json)
 
 
-def _show_one(place: TaskPlace, key_id: str, as_json: bool) -> None:
-    import msgspec
+@keys.command()
+@click.argument("key_id", metavar="ID")
+@click.option("--stop", is_flag=True, help="Also end the streams and remove the webhooks that it began.")
+@click.option("--tasks", is_flag=True, help="With --stop: also cancel the open tasks that it began.")
+@click.option("--dry-run", is_flag=True, help="With --stop: change nothing, and show what would end.")
+@click.option("--force", is_flag=True, help="With --server: also the key that this command itself is sent with.")
+@_as_one
+@with_server_by_flag
+def revoke(place: TaskPlace, key_id: str, as_json: bool, force: bool, stop: bool, tasks: bool, dry_run: bool) -> None:
+    """Revoke the key with that ID for good. A running server refuses it within a second.
 
-    from dragoman.cli.key_text import describe_beginnings, key_table, public_fields
-
-    wanted = parse_key_id(key_id)
-    key, began = at_keys(place, lambda desk: _read_key(desk, wanted), wanted)
-    if as_json:
-        click.echo(msgspec.json.encode({**public_fields(key), "began": began}).decode())
-    else:
-        click.echo(f"{key_table([key])}\n\n{describe_beginnings(key, began)}")
-
-
-async def _read_key(desk: Desk, key_id: str) -> "tuple[KeyLine, KeyBeginnings]":
-    from dragoman.admin.keys import SHOW_BEGUN, SHOW_KEY
-
-    return await desk.answer(SHOW_KEY, None, key_id), await desk.answer(SHOW_BEGUN, None, key_id)
-
-
-def _revoke(
-    place: TaskPlace, key_id: str, as_json: bool, *, force: bool, stop: bool, tasks: bool, dry_run: bool
-) -> None:
+    Its streams, webhooks and tasks go on without --stop, which works on a key that is revoked already, too. Other
+    keys of the same NAME, and their beginnings, are left alone.
+    """
     from dragoman.admin.keys import REVOKE_KEY, RevokeRequest
     from dragoman.cli.key_text import describe_stop
 
@@ -368,6 +279,12 @@ def _revoke(
         click.echo(f"Key {key.id} of {key.name} was already revoked.")
     if began is not None:
         click.echo(describe_stop(key, began, tasks=tasks, dry_run=dry_run))
+
+
+async def _read_key(desk: Desk, key_id: str) -> "tuple[KeyLine, KeyBeginnings]":
+    from dragoman.admin.keys import SHOW_BEGUN, SHOW_KEY
+
+    return await desk.answer(SHOW_KEY, None, key_id), await desk.answer(SHOW_BEGUN, None, key_id)
 
 
 def _show(place: TaskPlace, issued: "IssuedKey", as_json: bool) -> None:

@@ -1,53 +1,25 @@
-"""`dragoman store`: copy a store to another place, or look for faults in one.
+"""`dragoman store`: back a store up, bring it back, copy it to another place, look for faults in it.
 
-Invariant: neither changes what is in the store that it reads. Tables of an earlier version are migrated first.
+Invariant: a copy does not change what is in the store that it reads. Tables of an earlier version are migrated first.
 """
 
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.tables import print_faults
-from dragoman.store.path import ALLOWED, hide_password, store_path
+from dragoman.cli.command_table import CommandTable
+from dragoman.cli.store_commands import StoreUrl
+from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
     from dragoman.store.copying import CopyProgress
 
 
-class StoreUrl(click.ParamType[str]):
-    """The URL of a store, as a server's setting names it. With `exists` a store in a file must be there already."""
-
-    name = "url"
-
-    def __init__(self, *, exists: bool) -> None:
-        self._exists = exists
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Read the URL. Raises BadParameter."""
-        url = str(value)
-        try:
-            path = store_path(url)
-        except ValueError:
-            self.fail(f"{hide_password(url)!r}: {ALLOWED}", param, ctx)
-        if self._exists and path is not None and not _is_there(path):
-            raise click.UsageError(f"there is no store file {path}: name the one that the server uses", ctx)
-        return url
-
-
-def _is_there(path: Path) -> bool:
-    """Whether a file is there, or may be there in a folder that this user may not look into."""
-    try:
-        return path.exists()
-    except OSError:
-        return True
-
-
-@click.group()
+@click.group(cls=CommandTable, places={name: f"dragoman.cli.backup:{name}" for name in ("backup", "check", "restore")})
 def store() -> None:
-    """Copy a store, or look for faults in one.
+    """Back up, restore, copy and check a store.
 
     A store is a file (sqlite:///path) or a PostgreSQL database (postgresql://user@host/database).
     """
@@ -87,26 +59,3 @@ def copy_(source: str, target: str, restart: bool) -> None:
     rows = ", ".join(f"{count} {name}" for name, count in done.rows.items() if count and name != "tasks")
     also = f" ({rows})" if rows else ""
     click.echo(f"Copied {done.tasks} tasks to {hide_password(target)}{also}: all compare equal.")
-
-
-@store.command()
-@click.argument("url", type=StoreUrl(exists=True))
-def check(url: str) -> None:
-    """Look for faults in the store at URL.
-
-    Faults are counters that are off, logs with gaps, and rows that belong to nothing. It works while servers use the
-    store. Prints a line for each fault, and ends with 1 if there is any.
-    """
-    import asyncio
-
-    from dragoman.store.api import StoreError
-    from dragoman.store.open import check_store
-
-    try:
-        faults = asyncio.run(check_store(url))
-    except StoreError as error:
-        raise click.ClickException(str(error)) from error
-    print_faults(faults)
-    if faults:
-        sys.exit(1)
-    click.echo(f"No faults in {hide_password(url)}.")

@@ -16,7 +16,7 @@ import click
 
 from dragoman.cli.arguments import complete_files
 from dragoman.config import FILE, Config, ConfigError, load
-from dragoman.store.path import is_shared, store_path
+from dragoman.store.path import ALLOWED, hide_password, is_shared, store_path
 
 if TYPE_CHECKING:
     from dragoman.store.api import Store
@@ -24,6 +24,34 @@ if TYPE_CHECKING:
 CONFIG_ENV = "DRAGOMAN_CONFIG"
 
 T = TypeVar("T")
+
+
+class StoreUrl(click.ParamType[str]):
+    """The URL of a store, as a server's setting names it. With `exists` a store in a file must be there already."""
+
+    name = "url"
+
+    def __init__(self, *, exists: bool) -> None:
+        self._exists = exists
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Read the URL. Raises BadParameter."""
+        url = str(value)
+        try:
+            path = store_path(url)
+        except ValueError:
+            self.fail(f"{hide_password(url)!r}: {ALLOWED}", param, ctx)
+        if self._exists and path is not None and not _is_there(path):
+            raise click.UsageError(f"there is no store file {path}: name the one that the server uses", ctx)
+        return url
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a file is there, or may be there in a folder that this user may not look into."""
+    try:
+        return path.exists()
+    except OSError:
+        return True
 
 
 def config_file(flag: str | None) -> Path | None:
@@ -34,13 +62,8 @@ def config_file(flag: str | None) -> Path | None:
     return Path(FILE) if Path(FILE).is_file() else None
 
 
-def with_store(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the flags that locate the store to `command`, which is called with the resulting `config`."""
-
-    @wraps(command)
-    def configured(settings_file: str | None, store: str | None, **rest: Any) -> None:
-        command(config=_config(settings_file, store), **rest)
-
+def store_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags that locate the store to `command`, which gets them as `settings_file` and `store`."""
     usual = f"default: {FILE} if it exists"
     flags = (
         click.option(
@@ -53,8 +76,27 @@ def with_store(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--store", metavar="URL", help="The server's store.  [DRAGOMAN_STORE; default: as for `serve`]"),
     )
     for flag in reversed(flags):
-        configured = flag(configured)
-    return configured
+        command = flag(command)
+    return command
+
+
+def with_store(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags that locate the store to `command`, which is called with the resulting `config`."""
+
+    @wraps(command)
+    def configured(settings_file: str | None, store: str | None, **rest: Any) -> Any:
+        return command(config=read_config(settings_file, store), **rest)
+
+    return store_flags(configured)
+
+
+def read_config(file: str | None, store: str | None) -> Config:
+    """The settings as `serve` reads them, with the values of the flags. Raises UsageError."""
+    flags = {} if store is None else {"store": store}
+    try:
+        return load(config_file(file), os.environ, flags)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def at_store(config: Config, work: Callable[["Store"], Awaitable[T]], *, make: bool = False) -> T:
@@ -109,14 +151,6 @@ def operator() -> str:
     from dragoman.model.principal import name_operator
 
     return name_operator(login())
-
-
-def _config(file: str | None, store: str | None) -> Config:
-    flags = {} if store is None else {"store": store}
-    try:
-        return load(config_file(file), os.environ, flags)
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from error
 
 
 def _check_place(url: str, make: bool) -> None:

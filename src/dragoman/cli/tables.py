@@ -9,8 +9,6 @@ from typing import Any
 
 import click
 
-from dragoman.admin.question import Answer, Column, Question
-
 output = click.option(
     "-o", "--output", "form", type=click.Choice(("text", "json")), default="text", show_default=True, help="The form."
 )
@@ -32,33 +30,6 @@ def json_flag(shape: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         return output(short(formed))
 
     return add
-
-
-def show_lines(question: Question[Any, Answer], answer: Answer, form: str) -> None:
-    """Show an answer: the columns of its lines as a table, or all of it as JSON."""
-    import msgspec
-
-    lines = getattr(answer, question.lines)
-    if form == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
-    elif lines:
-        rows = [[_spell(getattr(line, column.field), column) for column in question.columns] for line in lines]
-        click.echo(table([column.head for column in question.columns], rows))
-    else:
-        click.echo(question.none, err=True)
-
-
-def _spell(value: Any, column: Column) -> str:
-    """The value of a field for people; empty for None."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if column.spelling == "age":
-        return age(value)
-    if column.spelling == "moment":
-        return f"{value[:19]}Z"
-    return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -91,6 +62,11 @@ def moment(ms: int | None) -> str:
     from dragoman.model.ids import timestamp
 
     return "-" if ms is None else timestamp(ms)[:19] + "Z"
+
+
+def second(timestamp: str | None) -> str:
+    """A timestamp to the second; `-` for None."""
+    return "-" if timestamp is None else f"{timestamp[:19]}Z"
 
 
 def age(age_s: float) -> str:

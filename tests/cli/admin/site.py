@@ -63,9 +63,13 @@ class Site(NamedTuple):
             async with http.get(path, headers=V1) as answer:
                 return (await answer.json())["history"]
 
+    async def run(self, *arguments: str, **environ: str) -> Ran:
+        """Run `dragoman` on the local store, unless the arguments name a server."""
+        return await dragoman(self.folder, *arguments, DRAGOMAN_STORE=self.store, **environ)
+
     async def admin(self, *arguments: str, **environ: str) -> Ran:
         """Run `dragoman admin` on the local store, unless the arguments name a server."""
-        return await dragoman(self.folder, "admin", *arguments, DRAGOMAN_STORE=self.store, **environ)
+        return await self.run("admin", *arguments, **environ)
 
     async def admin_process(self, *arguments: str) -> Ran:
         """Run `dragoman admin` on the local store in a process of its own."""

@@ -41,27 +41,27 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 COMMANDS = [
-    ("tasks list", "Book me a trip"),
-    ("tasks list --state input-required --agent trip --text trip --newer-than 1h", "trip"),
-    ("tasks show TASK", "input-required"),
-    ("tasks log TASK", "From where?"),
-    ("tasks answer TASK --text Lyon --reason agreed", "TASK is working"),
-    ("tasks send-again TASK", "Sent again as "),
-    ("tasks cancel --agent reject --older-than 1h --dry-run", ""),
-    ("tasks delete --state failed --older-than 1d --dry-run", ""),
-    ("agents", "countdown"),
-    ("workers", ""),
-    ("upstreams", ""),
-    ("replicas", "127.0.0.1"),
+    ("admin tasks list", "Book me a trip"),
+    ("admin tasks list --state input-required --agent trip --text trip --newer-than 1h", "trip"),
+    ("admin tasks show TASK", "input-required"),
+    ("admin tasks log TASK", "From where?"),
+    ("admin tasks answer TASK --text Lyon --reason agreed", "TASK is working"),
+    ("admin tasks send-again TASK", "Sent again as "),
+    ("admin tasks cancel --agent reject --older-than 1h --dry-run", ""),
+    ("admin tasks delete --state failed --older-than 1d --dry-run", ""),
+    ("admin agents", "countdown"),
+    ("admin workers", ""),
+    ("admin upstreams", ""),
+    ("admin replicas", "127.0.0.1"),
     ("webhooks list", ""),
     ("webhooks pause hooks.example", "hooks.example"),
     ("webhooks paused", "hooks.example"),
     ("webhooks resume hooks.example", "hooks.example"),
     ("keys list", ""),
     ("audit --limit 20", "webhooks.resume"),
-    ("stats", "tasks completed"),
-    ("usage --by principal,agent,day", ""),
-    ("check", "No faults"),
+    ("admin stats", "tasks completed"),
+    ("admin usage --by principal,agent,day", ""),
+    ("store check", "No faults"),
 ]
 """The commands in their order, and a text that each shows; "" where there may be nothing to show."""
 
@@ -85,7 +85,7 @@ def test_every_command_works(run: Callable[[Shell, list[str]], str], served: Ser
     shell = Shell(tmp_path)
     shell.environment["DRAGOMAN_STORE"] = served.store
     for command, shown in COMMANDS:
-        said = run(shell, ["admin", *command.replace("TASK", served.task).split()])
+        said = run(shell, command.replace("TASK", served.task).split())
         assert shown.replace("TASK", served.task) in said, f"{command}: {said}"
         assert "Traceback" not in said
 
@@ -95,7 +95,7 @@ def test_a_backup_at_a_terminal_has_a_bar_and_can_be_restored(served: Served, tm
     shell = Shell(tmp_path)
     archive = str(tmp_path / "b.tar")
     shell.environment["DRAGOMAN_STORE"] = served.store
-    assert "verified" in in_terminal(shell, ["admin", "backup", archive])
+    assert "verified" in in_terminal(shell, ["store", "backup", archive])
     shell.environment["DRAGOMAN_STORE"] = f"sqlite:///{tmp_path}/restored.db"
-    assert "Restored" in with_output_kept(shell, ["admin", "restore", archive])
+    assert "Restored" in with_output_kept(shell, ["store", "restore", archive])
     assert "Book me a trip" in with_output_kept(shell, ["admin", "tasks", "list"])

@@ -1,4 +1,4 @@
-"""`dragoman admin backup|restore|check`: the real commands, beside a busy store, at a terminal and in a pipe."""
+"""`dragoman store backup|restore|check`: the real commands, beside a busy store, at a terminal and in a pipe."""
 
 import asyncio
 import hashlib
@@ -42,15 +42,15 @@ STORE = "sqlite:///store.db"
 BYTES = b"\x00large\xff" * 500
 
 
-async def admin(folder: Path, *arguments: str, **environ: str) -> Ran:
-    """Run `dragoman admin` on the store of the folder, in a pipe."""
+async def store_command(folder: Path, *arguments: str, **environ: str) -> Ran:
+    """Run `dragoman store` on the store of the folder, in a pipe."""
     run = dragoman if arguments[0] == "check" else dragoman_process  # the others handle signals
-    return await run(folder, "admin", *arguments, **({"DRAGOMAN_STORE": STORE} | environ))
+    return await run(folder, "store", *arguments, **({"DRAGOMAN_STORE": STORE} | environ))
 
 
-def admin_alone(folder: Path, *arguments: str, **environ: str) -> Ran:
-    """Run `dragoman admin` on a store without a server."""
-    return dragoman_alone(folder, "admin", *arguments, **({"DRAGOMAN_STORE": STORE} | environ))
+def store_alone(folder: Path, *arguments: str, **environ: str) -> Ran:
+    """Run `dragoman store` on a store without a server."""
+    return dragoman_alone(folder, "store", *arguments, **({"DRAGOMAN_STORE": STORE} | environ))
 
 
 async def fill(folder: Path, *, owed: bool = False, tasks: int = 3) -> Path:
@@ -99,7 +99,7 @@ async def test_the_backup_of_a_store_that_is_written_to_is_a_prefix(tmp_path: Pa
     while len(made) < 3000:
         await write(100)
     before = len(made)
-    command = asyncio.create_task(admin(tmp_path, "backup", "b.tar"))
+    command = asyncio.create_task(store_command(tmp_path, "backup", "b.tar"))
     while not command.done():
         await write(50)
     ran = await command
@@ -146,20 +146,20 @@ async def test_a_running_server_is_backed_up_and_served_again_elsewhere_with_its
 
     async with serving(config(tmp_path), [large_agent()]) as url:
         task = await send(url, "one")
-        done = await admin(tmp_path, "backup", str(there / "b.tar"), **files)
+        done = await store_command(tmp_path, "backup", str(there / "b.tar"), **files)
         assert (done.status, done.err) == (0, ""), done
         assert "Backed up 1 task with 4 events and 1 file to" in done.out
-        running = await admin(tmp_path, "restore", str(there / "b.tar"), **files)
+        running = await store_command(tmp_path, "restore", str(there / "b.tar"), **files)
         assert (running.status, len(running.err.splitlines())) == (1, 1)
         assert "in use by another server" in running.err
-        assert (await admin(tmp_path, "check", **files)).out == f"No faults in {STORE}.\n"
-    lost = await admin(there, "restore", "b.tar")
+        assert (await store_command(tmp_path, "check", **files)).out == f"No faults in {STORE}.\n"
+    lost = await store_command(there, "restore", "b.tar")
     assert (lost.status, "holds 1 files: set files to folder:PATH" in lost.err) == (1, True)
     assert sorted(entry.name for entry in there.iterdir()) == ["b.tar"]
-    back = await admin(there, "restore", "b.tar", **files)
+    back = await store_command(there, "restore", "b.tar", **files)
     assert (back.status, back.err) == (0, ""), back
     assert back.out.startswith("Restored 1 task with 4 events and 1 file, as of ")
-    again = await admin(there, "restore", "b.tar", **files)
+    again = await store_command(there, "restore", "b.tar", **files)
     assert (again.status, "store.db exists, and is not overwritten" in again.err) == (1, True)
     async with (
         serving(config(there), [large_agent()]) as url,
@@ -174,7 +174,7 @@ async def test_a_running_server_is_backed_up_and_served_again_elsewhere_with_its
     assert [entry["subject"] for entry in noted if entry["action"] == "store.restore"] == ["b.tar"]
     (place,) = [path for path in (there / "files").rglob("*") if path.is_file() and len(path.name) == 40]
     place.unlink()
-    found = await admin(there, "check", **files)
+    found = await store_command(there, "check", **files)
     assert (found.status, found.out) == (1, f"files: {task['id']}/{place.name} is missing\n")
 
 
@@ -183,13 +183,15 @@ async def test_a_backup_without_the_files_is_refused_and_a_lost_file_is_told(tmp
     config = Config(port=0, store=f"sqlite:///{tmp_path}/store.db", files=f"folder:{tmp_path}/files", files_above=1000)
     async with serving(config, [large_agent()]) as url:
         task = await send(url, "one")
-    unset = await admin(tmp_path, "backup", "b.tar")
+    unset = await store_command(tmp_path, "backup", "b.tar")
     assert (unset.status, "set files to the folder where they are" in unset.err) == (1, True)
-    bucket = await admin(tmp_path, "backup", "bucket.tar", DRAGOMAN_FILES="s3://bucket?endpoint=https://s3.example")
+    bucket = await store_command(
+        tmp_path, "backup", "bucket.tar", DRAGOMAN_FILES="s3://bucket?endpoint=https://s3.example"
+    )
     assert (bucket.status, bucket.err) == (0, "Files in s3://bucket are not in it: back up the bucket as well.\n")
     (place,) = [path for path in (tmp_path / "files").rglob("*") if path.is_file() and len(path.name) == 40]
     place.unlink()
-    lost = await admin(tmp_path, "backup", "b.tar", **files)
+    lost = await store_command(tmp_path, "backup", "b.tar", **files)
     assert lost.status == 1
     assert lost.err.splitlines()[0] == f"files: {task['id']}/{place.name} is missing"
     assert (tmp_path / "b.tar").exists()
@@ -201,7 +203,7 @@ async def test_a_command_that_is_ended_leaves_no_half_file(tmp_path: Path, numbe
     caught = False
     while not caught:  # it is stopped at work, unless it was faster than we are
         process = await asyncio.create_subprocess_exec(
-            *(*ENDS_WITH_US, sys.executable, "-m", "dragoman", "admin", "backup", "b.tar", "--force"),
+            *(*ENDS_WITH_US, sys.executable, "-m", "dragoman", "store", "backup", "b.tar", "--force"),
             cwd=tmp_path,
             env={**os.environ, "DRAGOMAN_STORE": STORE},
         )
@@ -219,8 +221,8 @@ async def test_a_command_that_is_ended_leaves_no_half_file(tmp_path: Path, numbe
 
 def test_leases_of_the_old_server_count_no_more(tmp_path: Path) -> None:
     asyncio.run(fill(tmp_path))
-    assert admin_alone(tmp_path, "backup", "b.tar").status == 0
-    back = admin_alone(tmp_path, "restore", "b.tar", DRAGOMAN_STORE="sqlite:///new.db")
+    assert store_alone(tmp_path, "backup", "b.tar").status == 0
+    back = store_alone(tmp_path, "restore", "b.tar", DRAGOMAN_STORE="sqlite:///new.db")
     assert (back.status, "to sqlite:///new.db." in back.out) == (0, True)
     assert fetch(tmp_path / "store.db", "SELECT DISTINCT holder, epoch FROM tasks") == [("h1", 1)]
     assert fetch(tmp_path / "new.db", "SELECT DISTINCT epoch FROM tasks") == [(2,)]
@@ -242,11 +244,11 @@ def test_webhook_calls_that_were_owed_go_out_only_if_the_operator_says_so(
     tmp_path: Path, choice: str, left: int
 ) -> None:
     asyncio.run(fill(tmp_path, owed=True))
-    assert admin_alone(tmp_path, "backup", "b.tar").status == 0
-    silent = admin_alone(tmp_path, "restore", "b.tar", DRAGOMAN_STORE="sqlite:///new.db")
+    assert store_alone(tmp_path, "backup", "b.tar").status == 0
+    silent = store_alone(tmp_path, "restore", "b.tar", DRAGOMAN_STORE="sqlite:///new.db")
     assert (silent.status, "--webhooks: 2 webhook calls were pending" in silent.err) == (2, True)
     assert not (tmp_path / "new.db").exists()
-    back = admin_alone(tmp_path, "restore", "b.tar", "--webhooks", choice, DRAGOMAN_STORE="sqlite:///new.db")
+    back = store_alone(tmp_path, "restore", "b.tar", "--webhooks", choice, DRAGOMAN_STORE="sqlite:///new.db")
     assert back.status == 0, back.err
     assert fetch(tmp_path / "new.db", "SELECT count(*) FROM deliveries") == [(left,)]
     due = fetch(tmp_path / "new.db", "SELECT count(due_ms) FROM push_configs")
@@ -258,14 +260,14 @@ async def test_at_a_terminal_there_are_bars_and_a_question(tmp_path: Path) -> No
     shell = Shell(tmp_path)
     await fill(shell.work, owed=True)
     shell.environment["DRAGOMAN_STORE"] = STORE
-    with at_terminal(shell, "admin", "backup", "b.tar") as terminal:
+    with at_terminal(shell, "store", "backup", "b.tar") as terminal:
         terminal.until("Backed up 3 tasks")
         assert terminal.end() == 0
     for stage in ("Copying", "Checking", "Writing", "Verifying"):
         assert stage in terminal.screen
     assert "100%" in terminal.screen
     shell.environment["DRAGOMAN_STORE"] = "sqlite:///new.db"
-    with at_terminal(shell, "admin", "restore", "b.tar") as terminal:
+    with at_terminal(shell, "store", "restore", "b.tar") as terminal:
         terminal.until("Keep or drop them?")
         terminal.type("drop\n")
         terminal.until("2 pending webhook calls were deleted.")
@@ -276,10 +278,10 @@ async def test_at_a_terminal_there_are_bars_and_a_question(tmp_path: Path) -> No
 def test_a_backup_replaces_another_only_by_force(tmp_path: Path) -> None:
     asyncio.run(fill(tmp_path))
     (tmp_path / "b.tar").write_text("precious")
-    refused = admin_alone(tmp_path, "backup", "b.tar")
+    refused = store_alone(tmp_path, "backup", "b.tar")
     assert (refused.status, "exists: name another file, or add --force" in refused.err) == (2, True)
     assert (tmp_path / "b.tar").read_text() == "precious"
-    assert admin_alone(tmp_path, "backup", "b.tar", "--force").status == 0
+    assert store_alone(tmp_path, "backup", "b.tar", "--force").status == 0
     assert tarfile.is_tarfile(tmp_path / "b.tar")
 
 
@@ -289,10 +291,10 @@ def test_an_older_store_is_backed_up_as_it_is_and_migrated_when_restored(tmp_pat
     connection = connect(location)
     migrate(connection, location, migrations()[:1])
     connection.close()
-    done = admin_alone(tmp_path, "backup", "b.tar")
+    done = store_alone(tmp_path, "backup", "b.tar")
     assert (done.status, done.err) == (0, ""), done
     assert fetch(path, "PRAGMA user_version") == [(1,)]
-    assert admin_alone(tmp_path, "restore", "b.tar", DRAGOMAN_STORE="sqlite:///new.db").status == 0
+    assert store_alone(tmp_path, "restore", "b.tar", DRAGOMAN_STORE="sqlite:///new.db").status == 0
     assert fetch(tmp_path / "new.db", "PRAGMA user_version") == [(migrations()[-1].version,)]
 
 
@@ -372,9 +374,9 @@ def test_a_backup_that_cannot_be_trusted_leaves_nothing_behind(
     tmp_path: Path, harm: Callable[[Path], None], words: str
 ) -> None:
     asyncio.run(fill(tmp_path))
-    assert admin_alone(tmp_path, "backup", "b.tar").status == 0
+    assert store_alone(tmp_path, "backup", "b.tar").status == 0
     harm(tmp_path / "b.tar")
-    refused = admin_alone(tmp_path, "restore", "b.tar", DRAGOMAN_STORE="sqlite:///new.db")
+    refused = store_alone(tmp_path, "restore", "b.tar", DRAGOMAN_STORE="sqlite:///new.db")
     assert (refused.status, len(refused.err.splitlines())) == (1, 1), refused.err
     assert words in refused.err
     left = {entry.name for entry in tmp_path.iterdir()} - {"b.tar", "store.db", "store.db.lock", "new.db.lock"}
@@ -386,9 +388,9 @@ async def test_files_of_another_store_are_left_alone(tmp_path: Path) -> None:
     config = Config(port=0, store=f"sqlite:///{tmp_path}/store.db", files=f"folder:{tmp_path}/files", files_above=1000)
     async with serving(config, [large_agent()]) as url:
         await send(url, "one")
-    assert (await admin(tmp_path, "backup", "b.tar", **files)).status == 0
+    assert (await store_command(tmp_path, "backup", "b.tar", **files)).status == 0
     FolderBlobs(tmp_path / "other").claim("another store")
-    refused = await admin(
+    refused = await store_command(
         tmp_path, "restore", "b.tar", DRAGOMAN_STORE="sqlite:///new.db", DRAGOMAN_FILES="folder:other"
     )
     assert (refused.status, "holds the files of another store" in refused.err) == (1, True)
@@ -405,7 +407,7 @@ async def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path: Path) -
     small.mkdir()
     for size in ("64k", "300k"):  # full while the store is copied, and while the archive is written
         script = f'mount -t tmpfs -o size={size} none "$0" && "$@"; echo "status $?"; ls -A "$0"'
-        words = [sys.executable, "-m", "dragoman", "admin", "backup", str(small / "b.tar"), "--store", STORE]
+        words = [sys.executable, "-m", "dragoman", "store", "backup", str(small / "b.tar"), "--store", STORE]
         process = await asyncio.create_subprocess_exec(
             *command, "sh", "-c", script, str(small), *words, cwd=tmp_path,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -422,26 +424,26 @@ def test_check_finds_a_gap_in_a_log(tmp_path: Path) -> None:
     connection = apsw.Connection(str(path))
     connection.execute("DELETE FROM pages WHERE task = 1")
     connection.close()
-    found = admin_alone(tmp_path, "check")
+    found = store_alone(tmp_path, "check")
     assert (found.status, found.out) == (1, "ends: ('t0', 1, None)\n")
-    as_json = admin_alone(tmp_path, "check", "-o", "json")
+    as_json = store_alone(tmp_path, "check", "-o", "json")
     assert (as_json.status, json.loads(as_json.out)["faults"]) == (1, ["ends: ('t0', 1, None)"])
-    done = admin_alone(tmp_path, "backup", "b.tar")
+    done = store_alone(tmp_path, "backup", "b.tar")
     assert (done.status, "has these faults, and so has its backup" in done.err) == (1, True)
     assert (tmp_path / "b.tar").exists()
 
 
 def test_postgresql_is_left_to_its_own_tools(tmp_path: Path, used_postgres_url: str) -> None:
     url = used_postgres_url.replace("postgres@", "postgres:secret@")
-    told = admin_alone(tmp_path, "backup", "b.dump", DRAGOMAN_STORE=url)
+    told = store_alone(tmp_path, "backup", "b.dump", DRAGOMAN_STORE=url)
     bare = used_postgres_url.partition("?")[0]
     assert (told.status, f"pg_dump --format=custom --file=b.dump --schema=dragoman --dbname={bare}" in told.err) == (
         2,
         True,
     )
-    back = admin_alone(tmp_path, "restore", "b.dump", DRAGOMAN_STORE=url)
+    back = store_alone(tmp_path, "restore", "b.dump", DRAGOMAN_STORE=url)
     assert (back.status, f"pg_restore --exit-on-error --dbname={bare}" in back.err) == (2, True)
-    sound = admin_alone(tmp_path, "check", DRAGOMAN_STORE=url)
+    sound = store_alone(tmp_path, "check", DRAGOMAN_STORE=url)
     assert (sound.status, sound.out.startswith("No faults in ")) == (0, True)
     assert f"pg_amcheck --schema=dragoman {bare}" in sound.err
     assert "secret" not in "".join((*told[1:], *back[1:], *sound[1:]))
@@ -464,7 +466,7 @@ def test_postgresql_is_left_to_its_own_tools(tmp_path: Path, used_postgres_url: 
     ],
 )
 def test_wrong_input_says_how_to_put_it_right(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
-    ran = admin_alone(tmp_path, *arguments)
+    ran = store_alone(tmp_path, *arguments)
     assert (ran.status, words in ran.err) == (2, True), ran.err
     assert len(ran.err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []

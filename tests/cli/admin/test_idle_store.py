@@ -32,11 +32,11 @@ async def test_a_damaged_task_is_found_shown_and_deleted_without_a_server(
     async with served_site(store=store) as served:
         ended, whole = await NEW.send(served, "one"), await NEW.send(served, "two")
         asking = (await NEW.call(served, "SendMessage", NEW.said("ask"))).result["task"]["id"]
-        assert (await run("admin", "check")).status == 0
+        assert (await run("store", "check")).status == 0
     for task_id in (ended, asking):
         await spoil("pages", "events", f"task = (SELECT task FROM tasks WHERE id = '{task_id}') AND first_seq = 1", cut)
     await spoil("tasks", "head", f"id = '{ended}'", cut)
-    checked = await run("admin", "check")
+    checked = await run("store", "check")
     assert checked.status == 1
     assert all(f"damaged: task {task_id}" in checked.out for task_id in (ended, asking)), checked
     assert whole not in checked.out
@@ -60,7 +60,7 @@ async def test_a_damaged_task_is_found_shown_and_deleted_without_a_server(
     assert (await run("admin", "tasks", "delete", asking, "--force")) == (0, f"{asking} is deleted.\n", "")
     gone = await run("admin", "tasks", "delete", asking)
     assert (gone.status, len(gone.err.splitlines())) == (1, 1)
-    assert (await run("admin", "check")).status == 0
+    assert (await run("store", "check")).status == 0
     listed = json.loads((await run("admin", "tasks", "list", "-o", "json")).out)
     assert [task["id"] for task in listed["tasks"]] == [whole]
     trail = await run("audit", "--json")

@@ -1,4 +1,4 @@
-"""`dragoman admin webhooks` and `tasks show` about deliveries that arrived, on the local store and from afar."""
+"""`dragoman webhooks` and `tasks show` about deliveries that arrived, on the local store and from afar."""
 
 import json
 import re
@@ -29,8 +29,8 @@ async def test_deliveries_that_arrived_are_listed_shown_and_sent_again(tmp_path:
 
         async def both(*arguments: str, status: int = 0) -> str:
             """The output on the local store, which is that from afar, but for the age of a task."""
-            local = await dragoman(tmp_path, "admin", *arguments, DRAGOMAN_STORE=store)
-            far = await dragoman(tmp_path, "admin", *arguments, **away)
+            local = await dragoman(tmp_path, *arguments, DRAGOMAN_STORE=store)
+            far = await dragoman(tmp_path, *arguments, **away)
             assert local.status == far.status == status
             assert ageless(far.out + far.err) == ageless(local.out + local.err)
             return local.out or local.err
@@ -40,18 +40,20 @@ async def test_deliveries_that_arrived_are_listed_shown_and_sent_again(tmp_path:
         assert rows[0] == ["NUMBER", "ARRIVED", "AGENT", "TASK", "SEQ", "URL", "ATTEMPTS", "ANSWER", "TOOK"]
         assert [row[0] for row in rows[1:]] == numbers[::-1]
         assert rows[1][3:9] == [task_id, str(deliveries[-1]["seq"]), f"{receiver.url}/in/…", "1", "HTTP", "204"]
-        page = await both("webhooks", "list", "--state", "delivered", "--limit", "1", "--before", numbers[-1], "--json")
+        page = await both(
+            "webhooks", "list", "--state", "delivered", "--limit", "1", "--cursor", numbers[-1], "-o", "jsonl"
+        )
         assert json.loads(page.splitlines()[0]) == deliveries[-2]
         assert await both("webhooks", "list", "--state", "delivered", "--task", "nobody") == "None.\n"
         assert await both("webhooks", "list", "--state", "dead") == "None.\n"
         shown = await both("webhooks", "show", numbers[0])
-        assert f"again     `dragoman admin webhooks redeliver {numbers[0]} --delivered`" in shown
+        assert f"again     `dragoman webhooks redeliver {numbers[0]} --delivered`" in shown
         assert "answer    HTTP 204 after " in shown
-        task = await both("tasks", "show", task_id)
+        task = await both("admin", "tasks", "show", task_id)
         assert [line.split()[:2] for line in task.splitlines()[-len(numbers) :]] == [[n, "delivered"] for n in numbers]
         assert "secret" not in listed + page + shown + task
 
-        redeliver = "admin", "webhooks", "redeliver", numbers[0]
+        redeliver = "webhooks", "redeliver", numbers[0]
         sends: list[Ran] = []
         for where in ({"DRAGOMAN_STORE": store}, away):
             sends.append(await dragoman(tmp_path, *redeliver, "--delivered", **where))
@@ -60,17 +62,16 @@ async def test_deliveries_that_arrived_are_listed_shown_and_sent_again(tmp_path:
             assert receiver.asked[-1].headers["webhook-id"] == deliveries[0]["id"]
             assert receiver.asked[-1].body == receiver.asked[0].body
         without = await both("webhooks", "redeliver", numbers[0], status=1)
-        assert "0 dead letters to be sent again" in without
+        assert "0 dead deliveries to be sent again" in without
 
 
 async def test_filters_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     for arguments, field in (
-        (("--state", "delivered", "--after", "3"), "--after"),
-        (("--before", "3"), "--before"),
-        (("--dead", "--state", "dead"), "--dead"),
+        (("--state", "delivered", "--cursor", "first"), "--cursor"),
+        (("--interval", "3"), "--interval"),
         (("--state", "late"), "--state"),
     ):
-        refused = await dragoman(tmp_path, "admin", "webhooks", "list", *arguments, DRAGOMAN_STORE=url_of(tmp_path))
+        refused = await dragoman(tmp_path, "webhooks", "list", *arguments, DRAGOMAN_STORE=url_of(tmp_path))
         assert (refused.status, field in refused.err.splitlines()[-1]) == (2, True), refused
-    both = await dragoman(tmp_path, "admin", "webhooks", "redeliver", "--all", "--delivered")
+    both = await dragoman(tmp_path, "webhooks", "redeliver", "--all", "--delivered")
     assert (both.status, "--delivered: goes with NUMBERs" in both.err) == (2, True)

@@ -173,7 +173,8 @@ async def test_a_follower_without_a_server_looks_into_the_store(tmp_path: Path) 
     ],
 )
 async def test_wrong_input_says_how_to_put_it_right(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
-    ran = await dragoman(tmp_path, "admin", *arguments)
+    alone = arguments[0] in ("webhooks", "audit", "keys")
+    ran = await dragoman(tmp_path, *(() if alone else ("admin",)), *arguments)
     assert (ran.status, words in ran.err) == (2, True), ran.err
     assert len(ran.err.splitlines()) == 1
 
@@ -181,9 +182,9 @@ async def test_wrong_input_says_how_to_put_it_right(tmp_path: Path, arguments: t
 async def test_a_server_that_refuses_or_is_not_there_is_one_line(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
         refused = await here.admin("tasks", "list", "--server", here.url, DRAGOMAN_API_KEY="wrong")
-        assert (refused.status, len(refused.err.splitlines())) == (1, 1)
+        assert (refused.status, len(refused.err.splitlines())) == (4, 1)
     gone = await here.admin("tasks", "list", "--server", here.url)
-    assert gone.status == 1
+    assert gone.status == 3
     assert gone.err.endswith("/tasks: no connection: is the server running?\n")
     assert gone.err.count("?") == gone.err.count("\n") == 1
 

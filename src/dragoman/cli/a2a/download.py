@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 
 from msgspec import UNSET, Struct
 
-from dragoman.cli.a2a.failures import Code, Failure
+from dragoman.cli.a2a.failures import Failure
 from dragoman.cli.a2a.output import Output, warn
 from dragoman.cli.a2a.reference import origin_of
 from dragoman.cli.a2a.session import CommandSession
 from dragoman.cli.a2a.text import field, identity_lines, json_text
+from dragoman.cli.endings import Code
 from dragoman.client.http import HttpClient
 from dragoman.model.message import Artifact, Part
 from dragoman.model.task import Task

@@ -5,9 +5,9 @@ itself has a code that begins with `A2ACLI_ERR_`. The exit status follows from t
 """
 
 import ssl
-from enum import StrEnum
 
 from dragoman.cli.a2a.settings import SettingsError
+from dragoman.cli.endings import Code, status_of
 from dragoman.client import CallTimedOut, HttpRefusal, NoAnswer, NoCard, NoInterface, NoToken, NotReached, PeerError
 from dragoman.dialects.v1 import errors as v1_errors
 from dragoman.model.errors import (
@@ -23,30 +23,6 @@ from dragoman.model.errors import (
     Unavailable,
 )
 from dragoman.net.errors import BadUrl, CertificateWanted, EgressError
-
-
-class Code(StrEnum):
-    """The codes of failures that the protocol has no name for (a2a-cli Appendix E)."""
-
-    USAGE = "A2ACLI_ERR_USAGE"
-    CARD_NOT_FOUND = "A2ACLI_ERR_CARD_NOT_FOUND"
-    CARD_INVALID = "A2ACLI_ERR_CARD_INVALID"
-    UNREACHABLE = "A2ACLI_ERR_UNREACHABLE"
-    CREDENTIALS_MISSING = "A2ACLI_ERR_CREDENTIALS_MISSING"
-    AUTH_FAILED = "A2ACLI_ERR_AUTH_FAILED"
-    TIMEOUT = "A2ACLI_ERR_TIMEOUT"
-    INTERNAL = "A2ACLI_ERR_INTERNAL"
-
-
-_STATUS = {
-    Code.USAGE: 2,
-    Code.CARD_NOT_FOUND: 3,
-    Code.UNREACHABLE: 3,
-    Code.CREDENTIALS_MISSING: 4,
-    Code.AUTH_FAILED: 4,
-    Code.TIMEOUT: 5,
-}
-"""Exit statuses (a2a-cli §9.6); every other code exits with 1."""
 
 _NAMES: dict[type[A2AError], str] = {ParseError: "JSONParseError", InvalidRequest: "InvalidRequestError"}
 """A2A's names that are not the class's name with `Error` after it (A2A 1.0 §5.4)."""
@@ -68,7 +44,7 @@ class Failure(Exception):
     @property
     def status(self) -> int:
         """The exit status of the command."""
-        return _STATUS.get(self.code, 1)  # type: ignore[call-overload, no-any-return]  # a StrEnum is a str
+        return status_of(self.code)
 
 
 def failure_of(error: BaseException, *, credentials_given: bool, withheld: bool = False) -> Failure:

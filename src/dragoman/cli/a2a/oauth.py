@@ -15,7 +15,8 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 import msgspec
 from msgspec import Struct
 
-from dragoman.cli.a2a.failures import Code, Failure
+from dragoman.cli.a2a.failures import Failure
+from dragoman.cli.endings import Code
 from dragoman.net.egress import Egress, HttpReply
 from dragoman.net.errors import EgressError
 

@@ -12,7 +12,7 @@ import click
 
 from dragoman.cli.a2a.settings import SETTINGS, Settings, SettingsError, load_settings
 from dragoman.cli.arguments import EXPOSED, complete_files, complete_words
-from dragoman.cli.usage_errors import help_hint, usage_text
+from dragoman.cli.endings import Code, asks_for_json, help_hint, usage_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -195,19 +195,12 @@ def _json_words(ctx: click.Context) -> Sequence[str]:
 
 def refuse(error: click.UsageError, words: Sequence[str]) -> NoReturn:
     """Report a usage error and exit with 2. `words` are the arguments, of which only the output format is read."""
-    from dragoman.cli.a2a.failures import Code, Failure
+    import os
+
+    from dragoman.cli.a2a.failures import Failure
     from dragoman.cli.a2a.output import print_failure
 
     failure = Failure(Code.USAGE, usage_text(error), hint=help_hint(error))
-    print_failure(failure, "json" if asks_for_json(words) else "text")
+    as_json = asks_for_json(words) or os.environ.get("A2ACLI_OUTPUT") == "json"
+    print_failure(failure, "json" if as_json else "text")
     raise SystemExit(failure.status)
-
-
-def asks_for_json(words: Sequence[str]) -> bool:
-    """Find the output format in arguments that could not be parsed."""
-    import os
-
-    for before, word in zip(("", *words), words, strict=False):
-        if word in ("-ojson", "-o=json", "--output=json") or (before in ("-o", "--output") and word == "json"):
-            return True
-    return os.environ.get("A2ACLI_OUTPUT") == "json"

@@ -21,7 +21,7 @@ from dragoman.cli.a2a.text import (
     task_lines,
     update_lines,
 )
-from dragoman.cli.usage_errors import sentence
+from dragoman.cli.endings import error_document, sentence
 from dragoman.dialects.v1.encode import encode_push_configs, encode_task_list, encode_update
 from dragoman.model.card import AgentCard
 from dragoman.model.message import Message
@@ -124,13 +124,8 @@ def warn(text: str) -> None:
 def print_failure(failure: Failure, form: str) -> None:
     """Print a failure: the error envelope on stdout with `json`, else lines on stderr (a2a-cli §9.4)."""
     if form == "json":
-        envelope = {
-            "code": failure.code,
-            "message": failure.message,
-            "hint": failure.hint or None,
-            "a2aCode": failure.a2a_code,
-        }
-        _write(msgspec.json.encode({"error": envelope}).decode() + "\n")
+        document = error_document(failure.code, failure.message, failure.hint, failure.a2a_code)
+        _write(msgspec.json.encode(document).decode() + "\n")
         return
     hint = f" Hint: {failure.hint}." if failure.hint else ""
     warn(f"{failure.code}: {sentence(failure.message)}{hint}" if hint else f"{failure.code}: {failure.message}")

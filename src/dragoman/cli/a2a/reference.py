@@ -14,7 +14,8 @@ from urllib.parse import unquote, urljoin, urlsplit
 import msgspec
 from msgspec import Struct
 
-from dragoman.cli.a2a.failures import Code, Failure
+from dragoman.cli.a2a.failures import Failure
+from dragoman.cli.endings import Code
 from dragoman.client import FoundCard, find_card
 from dragoman.client.discovery import is_card, places
 from dragoman.client.errors import CallBroken, NoCard

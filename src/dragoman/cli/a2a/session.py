@@ -14,13 +14,14 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from dragoman.cli.a2a.credentials import AgentCredentials, choose_credentials, mutual_tls, refusal
-from dragoman.cli.a2a.failures import Code, Failure, failure_of
+from dragoman.cli.a2a.failures import Failure, failure_of
 from dragoman.cli.a2a.options import output_of, seconds, settings_of
 from dragoman.cli.a2a.output import Output, print_failure, warn
 from dragoman.cli.a2a.reference import ResolvedCard, is_loopback, origin_of, resolve_card
 from dragoman.cli.a2a.settings import Level, Settings, SettingsError
 from dragoman.cli.a2a.tokens import stored_token
 from dragoman.cli.a2a.wire import DebugLog, redact
+from dragoman.cli.endings import Code
 from dragoman.client import BadTls, Connection, FoundCard, Interface, Retries, Timeouts, connect, interfaces
 from dragoman.client.card import beside, binding_of, dialect_of
 from dragoman.client.discovery import places

@@ -9,17 +9,11 @@ from dragoman.cli.command_table import CommandTable
 
 COMMANDS = {
     "agents": "dragoman.cli.admin.overview:agents",
-    "audit": "dragoman.cli.audit:audit",
-    "backup": "dragoman.cli.admin.backup:backup",
-    "check": "dragoman.cli.admin.backup:check",
-    "keys": "dragoman.cli.keys:admin_keys",
     "replicas": "dragoman.cli.admin.overview:replicas",
-    "restore": "dragoman.cli.admin.backup:restore",
     "stats": "dragoman.cli.admin.stats:stats",
     "tasks": "dragoman.cli.admin.tasks:tasks",
     "upstreams": "dragoman.cli.admin.overview:upstreams",
     "usage": "dragoman.cli.admin.usage:usage",
-    "webhooks": "dragoman.cli.push:webhooks",
     "workers": "dragoman.cli.admin.overview:workers",
 }
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from dragoman.cli.admin.server import Desk, InputRefusal, ServerRefusal, TaskPlace
+from dragoman.cli.admin.server import Desk, ServerRefusal, TaskPlace
 
 if TYPE_CHECKING:
     from dragoman.admin.keys import KeyLine
@@ -44,9 +44,12 @@ def at_keys(place: TaskPlace, work: Callable[[Desk], Awaitable[T]], key_id: str 
         return place.at_desk(work, make=make)
     except (NotFound, ServerRefusal) as error:
         if isinstance(error, ServerRefusal) and error.status != 404:
-            raise InputRefusal(error.message, error.status) if error.status == 400 else error from None
+            if error.status != 400:
+                raise
+            raise click.UsageError(error.message) from None
         where = place.server or hide_password(place.config.store)
-        command = "dragoman keys list" if place.server is None else "dragoman admin keys list"
-        raise click.UsageError(f"there is no key {key_id!r} in {where}: `{command}` shows their ids") from error
+        raise click.UsageError(
+            f"there is no key {key_id!r} in {where}: `dragoman keys list` shows their ids"
+        ) from error
     except A2AError as error:
         raise click.UsageError(error.message) from error

@@ -3,31 +3,37 @@
 Invariant: they ask the server, which alone knows, and change nothing.
 """
 
+from typing import TYPE_CHECKING
+
 import click
 
 from dragoman.admin.overview import LIST_AGENTS, LIST_REPLICAS, LIST_UPSTREAMS, LIST_WORKERS
 from dragoman.cli.admin.server import TaskPlace, with_server
-from dragoman.cli.tables import age, output, show_lines, table
+from dragoman.cli.listing import Listing, lists, rows_of
+from dragoman.cli.tables import age, table
+
+if TYPE_CHECKING:
+    from dragoman.admin.overview import KnownWorker
 
 TASKS_SHOWN = 3
 """How many tasks of a worker are listed."""
 
 
 @click.command()
-@output
+@lists(limit=None, cut=True)
 @with_server
-def agents(place: TaskPlace, form: str) -> None:
+def agents(place: TaskPlace) -> Listing:
     """Show the agents that are served, and how many tasks they have.
 
     It also says which cannot do all of their work.
     """
-    show_lines(LIST_AGENTS, place.ask(LIST_AGENTS, None), form)
+    return rows_of(LIST_AGENTS, place.ask(LIST_AGENTS, None))
 
 
 @click.command()
-@output
+@lists(limit=None, cut=True)
 @with_server
-def workers(place: TaskPlace, form: str) -> None:
+def workers(place: TaskPlace) -> Listing:
     """Show the agents that workers serve, and the workers.
 
     It says how many tasks wait for a worker, and which tasks each worker has. LAST is a worker's last call, how long
@@ -35,38 +41,37 @@ def workers(place: TaskPlace, form: str) -> None:
     other's workers.
     """
     found = place.ask(LIST_WORKERS, None)
-    show_lines(LIST_WORKERS, found, form)
-    if form == "json" or not found.known:
-        return
-    known = [
-        (
-            each.agent,
-            each.name,
-            "-" if each.last_word_s is None else f"{age(each.last_word_s)} {each.last_word}",
-            "yes" if each.waits else "no",
-            str(len(each.leases)),
-            ",".join(lease.task for lease in each.leases[:TASKS_SHOWN]) + (",…" * (len(each.leases) > TASKS_SHOWN)),
-        )
-        for each in found.known
-    ]
-    click.echo()
-    click.echo(table(("AGENT", "WORKER", "LAST", "WAITS", "LEASES", "TASKS"), known))
+    known = [_worker_row(each) for each in found.known]
+    below = table(("AGENT", "WORKER", "LAST", "WAITS", "LEASES", "TASKS"), known) if known else ""
+    return rows_of(LIST_WORKERS, found, name="agent", below=below)
+
+
+def _worker_row(worker: "KnownWorker") -> tuple[str, ...]:
+    tasks = ",".join(lease.task for lease in worker.leases[:TASKS_SHOWN])
+    return (
+        worker.agent,
+        worker.name,
+        "-" if worker.last_word_s is None else f"{age(worker.last_word_s)} {worker.last_word}",
+        "yes" if worker.waits else "no",
+        str(len(worker.leases)),
+        tasks + ",…" * (len(worker.leases) > TASKS_SHOWN),
+    )
 
 
 @click.command()
-@output
+@lists(limit=None, cut=True)
 @with_server
-def upstreams(place: TaskPlace, form: str) -> None:
+def upstreams(place: TaskPlace) -> Listing:
     """Show the agents of other servers, and how calls have gone.
 
     It also says whether they are called at present.
     """
-    show_lines(LIST_UPSTREAMS, place.ask(LIST_UPSTREAMS, None), form)
+    return rows_of(LIST_UPSTREAMS, place.ask(LIST_UPSTREAMS, None), name="agent")
 
 
 @click.command()
-@output
+@lists(limit=None, cut=True)
 @with_server
-def replicas(place: TaskPlace, form: str) -> None:
+def replicas(place: TaskPlace) -> Listing:
     """Show the servers that are alive on the store."""
-    show_lines(LIST_REPLICAS, place.ask(LIST_REPLICAS, None), form)
+    return rows_of(LIST_REPLICAS, place.ask(LIST_REPLICAS, None))

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import click
-
 from dragoman.cli.admin.server import AdminClient, TaskPlace, run
 from dragoman.cli.store_commands import at_store
-from dragoman.cli.tables import table
+from dragoman.cli.tables import second, table
 
 if TYPE_CHECKING:
     from dragoman.admin.webhooks import DeliveryLine, TaskDeliveries
@@ -21,38 +19,11 @@ PAGE = 10_000
 """The most that the admin API answers with at once."""
 
 
-def show_receipts(place: TaskPlace, task_id: str | None, limit: int, before: int | None, *, as_json: bool) -> None:
-    """Show deliveries that arrived, newest first."""
-    import msgspec
-
+def read_receipts(place: TaskPlace, task_id: str | None, limit: int, before: int | None) -> "Sequence[DeliveryLine]":
+    """Deliveries that arrived, newest first."""
     if place.server is not None:
-        found = run(_read_pages(place.client(), task_id, limit, before))
-    else:
-        found = at_store(place.config, lambda store: _read_store(store, task_id, limit, before))
-    if as_json:
-        for line in found:
-            click.echo(msgspec.json.encode(line).decode())
-    elif found:
-        head = ("NUMBER", "ARRIVED", "AGENT", "TASK", "SEQ", "URL", "ATTEMPTS", "ANSWER", "TOOK")
-        rows = [
-            (
-                str(line.number),
-                _moment(line.arrived),
-                line.agent,
-                line.task,
-                str(line.seq),
-                line.url,
-                str(line.failed + 1),
-                _answer(line),
-                f"{line.took_ms} ms",
-            )
-            for line in found
-        ]
-        click.echo(table(head, rows))
-        if len(found) == limit:
-            click.echo(f"There may be more: continue with --before {found[-1].number}.", err=True)
-    else:
-        click.echo("None.", err=True)
+        return run(_read_pages(place.client(), task_id, limit, before))
+    return at_store(place.config, lambda store: _read_store(store, task_id, limit, before))
 
 
 def describe_deliveries(place: TaskPlace, task_id: str) -> str:
@@ -63,16 +34,16 @@ def describe_deliveries(place: TaskPlace, task_id: str) -> str:
         (
             str(line.number),
             line.state,
-            _moment(line.made),
-            _moment(line.arrived),
+            second(line.made),
+            second(line.arrived),
             str(line.seq),
             line.url,
             str(line.failed + (line.state == "delivered")),
-            _answer(line),
+            answer(line),
         )
         for line in found.deliveries
     ]
-    more = "\nThere are more: see `dragoman admin webhooks list --task`." if found.more else ""
+    more = "\nThere are more: see `dragoman webhooks list --task`." if found.more else ""
     return table(head, rows) + more if rows else ""
 
 
@@ -107,9 +78,6 @@ async def _read_pages(
     return found
 
 
-def _answer(line: "DeliveryLine") -> str:
+def answer(line: "DeliveryLine") -> str:
+    """The answer to a delivery, or why there was none."""
     return line.reason if line.http_status is None else f"HTTP {line.http_status}"
-
-
-def _moment(timestamp: str | None) -> str:
-    return "-" if timestamp is None else timestamp[:19] + "Z"

@@ -14,6 +14,7 @@ import click
 from msgspec import Struct, to_builtins
 
 from dragoman.admin.question import PREFIX, Answer, Given, Question
+from dragoman.cli.endings import Code, CommandFailed
 from dragoman.cli.store_commands import at_place, at_store, login, operator, with_store
 from dragoman.config import Config
 
@@ -154,18 +155,12 @@ class TaskPlace(Struct, frozen=True):
         )
 
 
-class ServerRefusal(click.ClickException):
+class ServerRefusal(CommandFailed):
     """The server refused a request with an HTTP `status`."""
 
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, status: int, code: Code = Code.REFUSED) -> None:
+        super().__init__(message, code)
         self.status = status
-
-
-class InputRefusal(ServerRefusal):
-    """The server refused what the user wrote, which commands on a store would not have accepted either."""
-
-    exit_code = 2
 
 
 class AdminClient:
@@ -173,6 +168,7 @@ class AdminClient:
 
     def __init__(self, server: str, key: str | None, source: str | None = OPERATOR_KEY_ENV) -> None:
         self.server = server
+        self._sent = bool(key)
         self._source = source if key else None
         from dragoman.auth.operator_token import LOGIN_HEADER
 
@@ -218,7 +214,7 @@ class AdminClient:
                 method, f"{self.server}{PREFIX}{path}", timeout_s=TIMEOUT_S, headers=headers, body=sent
             )
         except EgressError as error:
-            raise click.ClickException(describe_no_answer(error)) from error
+            raise CommandFailed(describe_no_answer(error), Code.UNREACHABLE) from error
         finally:
             await egress.close()
         if not reply.ok:
@@ -258,7 +254,9 @@ class AdminClient:
 
     def _refusal(self, status: int, body: bytes) -> ServerRefusal:
         reason = _reason(status, body)
-        return ServerRefusal(f"{self.server}: {reason}{self._fix(status, reason)}", status)
+        fix = self._fix(status, reason)
+        code = Code.REFUSED if not fix else Code.AUTH_FAILED if self._sent else Code.CREDENTIALS_MISSING
+        return ServerRefusal(f"{self.server}: {reason}{fix}", status, code)
 
     def _fix(self, status: int, reason: str) -> str:
         """The fix for a key that is no operator's; empty for other refusals, such as a 403 that is about the Host."""
@@ -310,17 +308,22 @@ class RemoteTasks:
 
 def with_server(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the flags that name the server or the store to `command`, which is called with the resulting `place`."""
+    return _placed(command, envvar=SERVER_ENV, help=f"The server.  [{SERVER_ENV}; default: that on the store]")
 
+
+def with_server_by_flag(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, but no variable names the server."""
+    return _placed(command, help="The server.  [default: the store alone]")
+
+
+def _placed(command: Callable[..., Any], **server_flag: Any) -> Callable[..., Any]:
     @wraps(command)
-    def placed(config: Config, server: str | None, **rest: Any) -> None:
+    def placed(config: Config, server: str | None, **rest: Any) -> Any:
         if server is not None and not server.startswith(("http://", "https://")):
             raise click.UsageError(f"--server {server!r}: must be a URL like https://agents.example.org")
-        command(place=TaskPlace(config, server), **rest)
+        return command(place=TaskPlace(config, server), **rest)
 
-    named = click.option(
-        "--server", metavar="URL", envvar=SERVER_ENV, help=f"The server.  [{SERVER_ENV}; default: that on the store]"
-    )
-    return with_store(named(placed))
+    return with_store(click.option("--server", metavar="URL", **server_flag)(placed))
 
 
 def run(work: Awaitable[T]) -> T:
@@ -337,7 +340,7 @@ def finish(work: Callable[[], T]) -> T:
     try:
         return work()
     except A2AError as error:
-        raise click.ClickException(error.message) from error
+        raise CommandFailed(error.message, Code.REFUSED) from error
 
 
 async def _await(work: Awaitable[T]) -> T:

@@ -4,19 +4,18 @@ Invariant: it changes nothing. Only a terminal gets control sequences, and it is
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from dragoman.cli.admin.server import TaskPlace, finish, run, with_server
-from dragoman.cli.arguments import Seconds
+from dragoman.cli.admin.server import TaskPlace, run, with_server
+from dragoman.cli.listing import print_json, repeat, repeat_in_place, watch_options
 from dragoman.cli.tables import output, table
 
 if TYPE_CHECKING:
     from dragoman.admin.overview import Stats
-    from dragoman.cli.admin.server import AdminClient
 
 ENDS = ("completed", "failed", "canceled", "rejected")
 
@@ -27,93 +26,58 @@ Row = tuple[str, str]
 
 
 @click.command()
-@click.option("--watch", is_flag=True, help="Go on until Ctrl-C: as a screen on a terminal, else a line each time.")
-@click.option(
-    "--interval",
-    "interval_s",
-    type=Seconds(0.2, 3600),
-    metavar="S",
-    help="With --watch: seconds in between.  [default: 2]",
-)
+@watch_options
 @output
 @with_server
 def stats(place: TaskPlace, watch: bool, interval_s: float | None, form: str) -> None:
     """Show how much work there is and how fast it goes.
 
-    It shows tasks, rates, times, streams, tokens, webhook calls and the store.
+    It shows tasks, rates, times, streams, tokens, webhook deliveries and the store. With --watch in a pipe, a line each
+    time.
     """
-    import asyncio
-
-    import msgspec
-
     from dragoman.admin.overview import Stats
 
     if interval_s is not None and not watch:
         raise click.UsageError("--interval: goes with --watch")
     client = place.client()
-    if watch:
-        try:
-            finish(lambda: asyncio.run(_watch(client, interval_s or 2.0, form)))
-        except KeyboardInterrupt:
-            return
-    else:
+    if not watch:
         found = run(client.get("/stats", {}, Stats))
         if form == "json":
-            click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+            print_json(found)
         else:
             click.echo(table(("WHAT", "NOW"), _rows(found, None, 0.0)))
-
-
-async def _watch(client: "AdminClient", interval_s: float, form: str) -> None:
-    """Read the numbers for ever, and show them."""
-    import asyncio
-
-    import msgspec
-
-    from dragoman.admin.overview import Stats
-
+        return
     before: Stats | None = None
     read_s = 0.0
-    with _Screen(live=form == "text" and sys.stdout.isatty()) as screen:
-        while True:
-            now_s = monotonic()
-            now = await client.get("/stats", {}, Stats)
-            if form == "json":
-                click.echo(msgspec.json.encode(now).decode())
-            else:
-                screen.show(now, before, now_s - read_s)
-            before, read_s = now, now_s
-            await asyncio.sleep(max(0.0, now_s + interval_s - monotonic()))
+
+    def look(rows: Callable[["Stats", "Stats | None", float], str]) -> str:
+        """The numbers of this moment, and what has changed since the last ones."""
+        nonlocal before, read_s
+        now_s, last = monotonic(), before
+        before = run(client.get("/stats", {}, Stats))
+        took_s, read_s = now_s - read_s, now_s
+        return rows(before, last, took_s)
+
+    if form == "json":
+        repeat(lambda: click.echo(look(_as_json)), interval_s)
+    elif sys.stdout.isatty():
+        repeat_in_place(lambda: look(_as_screen), interval_s)
+    else:
+        repeat(lambda: click.echo(look(_as_line)), interval_s)
 
 
-class _Screen:
-    """Shows numbers: in place on a terminal of 24 lines, otherwise as one line of text each time."""
+def _as_json(now: "Stats", before: "Stats | None", took_s: float) -> str:
+    import msgspec
 
-    def __init__(self, *, live: bool) -> None:
-        self._live: Any = None
-        if live:
-            from rich.console import Console
-            from rich.live import Live
+    return msgspec.json.encode(now).decode()
 
-            self._live = Live(console=Console(), auto_refresh=False)
 
-    def __enter__(self) -> "_Screen":
-        if self._live is not None:
-            self._live.start()
-        return self
+def _as_screen(now: "Stats", before: "Stats | None", took_s: float) -> str:
+    return table(("WHAT", "NOW"), _joined_rows(now, before, took_s))
 
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
 
-    def show(self, now: "Stats", before: "Stats | None", took_s: float) -> None:
-        """Show the numbers of this moment, and what has changed since those of `before`."""
-        if self._live is None:
-            click.echo(", ".join(f"{name} {value}" for name, value in _rows(now, before, took_s)))
-            return
-        from rich.text import Text
-
-        self._live.update(Text(table(("WHAT", "NOW"), _joined_rows(now, before, took_s))), refresh=True)
+def _as_line(now: "Stats", before: "Stats | None", took_s: float) -> str:
+    return ", ".join(f"{name} {value}" for name, value in _rows(now, before, took_s))
 
 
 def _rows(now: "Stats", before: "Stats | None", took_s: float) -> list[Row]:

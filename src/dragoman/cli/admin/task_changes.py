@@ -12,9 +12,9 @@ import click
 from dragoman.cli.a2a.commands.send import flags_in_order, keep_order, read_parts
 from dragoman.cli.a2a.settings import SettingsError
 from dragoman.cli.admin.server import TaskPlace, run, with_server
-from dragoman.cli.admin.task_choice import HEAD, Filters, read_filters, task_row, with_filters
+from dragoman.cli.admin.task_choice import Filters, read_filters, task_table, with_filters
 from dragoman.cli.arguments import WholeNumber, complete_files
-from dragoman.cli.tables import output, table
+from dragoman.cli.tables import output
 
 if TYPE_CHECKING:
     from dragoman.admin.tasks import CancelReport, ChangedTask, DeleteReport
@@ -210,7 +210,7 @@ def _delete_fitting(place: TaskPlace, body: Filters, form: str, *, dry_run: bool
             raise click.UsageError("nobody can be asked here: add --yes to delete, or --dry-run to list")
         fitting = run(client.post("/tasks:delete", body | {"dry_run": True}, DeleteReport)).matched
         if fitting:
-            click.echo(table(HEAD, [task_row(task) for task in fitting]))
+            click.echo(task_table(fitting))
             click.confirm(f"Delete {'this task' if len(fitting) == 1 else f'these {len(fitting)} tasks'}?", abort=True)
     report = run(client.post("/tasks:delete", body | {"dry_run": dry_run}, DeleteReport))
     _show_report(report, report.deleted, "deleted", form)
@@ -224,7 +224,7 @@ def _show_report(report: "CancelReport | DeleteReport", done: tuple[str, ...], v
         click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
     elif report.dry_run:
         if report.matched:
-            click.echo(table(HEAD, [task_row(task) for task in report.matched]))
+            click.echo(task_table(report.matched))
         click.echo(f"{len(report.matched)} would be {verb}.", err=True)
     else:
         for task_id in done:

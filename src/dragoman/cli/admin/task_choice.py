@@ -3,14 +3,15 @@
 Invariant: the flags say what the filters of the admin API say, under the same names.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dragoman.admin.question import Column
 from dragoman.cli.arguments import parse_key_id
-from dragoman.cli.tables import age
+from dragoman.cli.listing import Listing, rows_text
 
 if TYPE_CHECKING:
     from dragoman.admin.tasks import TaskLine
@@ -23,8 +24,6 @@ TEXT_SHOWN = 40
 
 DAMAGED = "(its record is damaged)"
 """The text of a task that cannot be read."""
-
-HEAD = ("ID", "STATE", "AGE", "AGENT", "PRINCIPAL", "CONTEXT", "DIALECT", "TEXT")
 
 Filters = dict[str, Any]
 
@@ -66,23 +65,27 @@ def read_filters(given: Filters) -> Filters:
     return {name: value for name, value in filters.items() if value is not None}
 
 
-def task_row(task: "TaskLine") -> tuple[str, ...]:
-    """The row of a task below `HEAD`."""
-    return (
-        task.id,
-        describe_state(task),
-        age(task.age_s),
-        task.agent,
-        task.principal,
-        task.context,
-        task.dialect,
-        (DAMAGED if task.unreadable else task.text)[:TEXT_SHOWN],
-    )
+def task_table(tasks: "Sequence[TaskLine]") -> str:
+    """Tasks as a table."""
+    return rows_text(Listing(rows=tasks, columns=COLUMNS, words=WORDS))
 
 
 def describe_state(task: "TaskLine") -> str:
     """The state that callers see, and that the task is queued if that does not say so."""
     return f"{task.state} (queued)" if task.phase == "queued" and task.state != "submitted" else task.state
+
+
+COLUMNS = (
+    *(Column("ID", "id"), Column("STATE", "state"), Column("AGE", "age_s", "age"), Column("AGENT", "agent")),
+    *(Column("PRINCIPAL", "principal"), Column("CONTEXT", "context"), Column("DIALECT", "dialect")),
+    Column("TEXT", "text"),
+)
+"""The columns of tasks."""
+
+WORDS: Mapping[str, Callable[[Any], str]] = {
+    "state": describe_state,
+    "text": lambda task: (DAMAGED if task.unreadable else task.text)[:TEXT_SHOWN],
+}
 
 
 def _age_s(flag: str, text: str | None) -> float | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli.admin.server import AdminClient, ServerRefusal, TaskPlace, TaskSource, describe_no_answer, run
+from dragoman.cli.endings import Code, CommandFailed
 from dragoman.cli.tables import printable
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ IDLE_S = 90.0
 """A stream without even a sign of life for so long has broken. Servers send one every 15 s unless set otherwise."""
 
 PRUNED = (
-    "Events are missing up to here: they have been deleted (log_retention), or are damaged, as `dragoman admin check` "
+    "Events are missing up to here: they have been deleted (log_retention), or are damaged, as `dragoman store check` "
     "would say."
 )
 
@@ -82,7 +83,7 @@ async def _follow(client: AdminClient, task_id: str, form: str, *, must: bool) -
             if not (reader.came or must):
                 return False
             if not reader.came:
-                raise click.ClickException(describe_no_answer(error)) from error
+                raise CommandFailed(describe_no_answer(error), Code.UNREACHABLE) from error
             reason = str(error)
         failures = 1 if reader.came > came else failures + 1
         if failures == 1:

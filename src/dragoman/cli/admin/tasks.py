@@ -9,11 +9,11 @@ import click
 
 from dragoman.cli.admin.receipts import describe_deliveries
 from dragoman.cli.admin.server import TaskPlace, TaskSource, with_server
-from dragoman.cli.admin.task_choice import HEAD, describe_state, read_filters, task_row, with_filters
+from dragoman.cli.admin.task_choice import COLUMNS, WORDS, describe_state, read_filters, with_filters
 from dragoman.cli.admin.task_log import show_log
-from dragoman.cli.arguments import WholeNumber
 from dragoman.cli.command_table import CommandTable
-from dragoman.cli.tables import age, output, printable, table
+from dragoman.cli.listing import Listing, lists
+from dragoman.cli.tables import age, output, printable
 
 if TYPE_CHECKING:
     from dragoman.admin.tasks import TaskFilter, TaskLine, TaskOrder, TaskReport
@@ -43,25 +43,23 @@ def tasks() -> None:
 @tasks.command("list")
 @with_filters
 @click.option("--order", type=click.Choice(ORDERS), help="The order, and so which tasks are shown.")
-@click.option("--limit", type=WholeNumber(1, 100_000), default=50, show_default=True, help="Show the first N.")
-@output
+@lists(limit=50, most=100_000)
 @with_server
-def list_(place: TaskPlace, order: "TaskOrder | None", limit: int, form: str, **given: Any) -> None:
+def list_(place: TaskPlace, order: "TaskOrder | None", limit: int, cursor: str, **given: Any) -> Listing:
     """List tasks, newest status first, or in another order."""
-    import msgspec
-
     from dragoman.admin.tasks import TaskFilter
 
     wanted = TaskFilter(**read_filters(given))
-    found, more = place.read("tasks.list", lambda source: _collect(source, wanted, limit, order))
-    if form == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode({"tasks": found, "more": more})).decode())
-    elif found:
-        click.echo(table(HEAD, [task_row(task) for task in found]))
-        if more:
-            click.echo(f"There are more: these are the first {limit} (--limit).", err=True)
-    else:
-        click.echo("No tasks fit.", err=True)
+    found, more = place.read("tasks.list", lambda source: _collect(source, wanted, limit, cursor, order))
+    return Listing(
+        rows=found,
+        columns=COLUMNS,
+        words=WORDS,
+        member="tasks",
+        document={"tasks": found, "more": bool(more), "next_cursor": more},
+        next_cursor=more,
+        empty="No tasks fit.",
+    )
 
 
 @tasks.command()
@@ -95,18 +93,17 @@ def log(place: TaskPlace, task_id: str, follow: bool, form: str) -> None:
 
 
 async def _collect(
-    source: TaskSource, wanted: "TaskFilter", limit: int, order: "TaskOrder | None"
-) -> "tuple[list[TaskLine], bool]":
-    """The first `limit` tasks that fit, and whether there are more."""
+    source: TaskSource, wanted: "TaskFilter", limit: int, cursor: str, order: "TaskOrder | None"
+) -> "tuple[list[TaskLine], str]":
+    """The first `limit` tasks that fit, from a cursor on, and the cursor of more; empty if there are none."""
     found: list[TaskLine] = []
-    cursor = ""
     while len(found) < limit:
         page = await source.list(wanted, min(PAGE, limit - len(found)), cursor, order)
         found += page.tasks
         cursor = page.next_cursor
         if not cursor:
             break
-    return found, bool(cursor)
+    return found, cursor
 
 
 def _describe(report: "TaskReport") -> str:

@@ -3,16 +3,16 @@
 Invariant: it only reads. A number that nobody reported is shown as `-`, never as 0.
 """
 
-import csv
-import io
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from dragoman.admin.question import Column
 from dragoman.cli.admin.server import TaskPlace, finish, run, with_server
+from dragoman.cli.listing import Listing, lists
 from dragoman.cli.store_commands import at_store, operator
-from dragoman.cli.tables import printable, table
+from dragoman.cli.tables import printable
 
 if TYPE_CHECKING:
     from dragoman.admin.usage import UsageLine, UsageQuery, UsageReport
@@ -35,9 +35,6 @@ COLUMNS = (
 )
 """The numbers of a group, by their names in the API."""
 
-FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-"""How a cell begins that a spreadsheet would take for a formula."""
-
 
 @click.command()
 @click.option(
@@ -49,38 +46,30 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 )
 @click.option("--since", default="", metavar="DAY", help="The first day (UTC), such as 2026-11-01.  [default: 30 days]")
 @click.option("--until", default="", metavar="DAY", help="The last day (UTC).  [default: today]")
-@click.option(
-    "-o",
-    "--output",
-    "form",
-    type=click.Choice(("table", "json", "csv")),
-    default="table",
-    show_default=True,
-    help="The form.",
-)
+@lists(limit=None, cut=True, table_too=True)
 @with_server
-def usage(place: TaskPlace, by: str, since: str, until: str, form: str) -> None:
+def usage(place: TaskPlace, by: str, since: str, until: str) -> Listing:
     """Show what callers used: runs, tokens, time and costs.
 
     Costs need `[prices]` in the configuration file.
     """
-    import msgspec
-
     from dragoman.admin.usage import UsageQuery
 
     check(by, since, until)
     report = _read(place, UsageQuery(by=by, since=since, until=until, limit=PAGE))
-    if form == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
-    elif form == "csv":
-        click.echo(_csv(report), nl=False)
-    elif report.lines:
-        click.echo(_table(report))
-    else:
-        click.echo(f"Nothing was used from {report.since} to {report.until}.", err=True)
-    if form != "json" and report.silent_agents:
-        agents = ", ".join(map(printable, report.silent_agents))
-        click.echo(f"These agents report no tokens: {agents}.", err=True)
+    agents = ", ".join(map(printable, report.silent_agents))
+    return Listing(
+        rows=[_fields(line, report) for line in report.lines],
+        columns=_columns(report),
+        words=WORDS,
+        footer=None if len(report.lines) < 2 else _fields(report.total, report) | {report.by[0]: "TOTAL"},
+        name=report.by[0],
+        member="lines",
+        document=report,
+        empty=f"Nothing was used from {report.since} to {report.until}.",
+        remarks=[f"These agents report no tokens: {agents}."] if agents else [],
+        fields=(*report.by, *COLUMNS, "currency"),
+    )
 
 
 def check(by: str, since: str, until: str) -> None:
@@ -133,51 +122,31 @@ async def _read_store(store: "Store", place: TaskPlace, query: "UsageQuery") -> 
     return report
 
 
-def _table(report: "UsageReport") -> str:
-    money = report.currency is not None
-    head = [*(name.upper() for name in report.by), "RUNS", "MESSAGES", "TOKENS IN", "TOKENS OUT", "TIME", "NO TOKENS"]
-    if money:
-        head.append(f"COST {report.currency}")
-    lines = [(_names(line, report), line) for line in report.lines]
-    if len(lines) > 1:
-        lines.append((["TOTAL", *[""] * (len(report.by) - 1)], report.total))
-    return table(head, [[*names, *_numbers(line, money=money)] for names, line in lines])
-
-
-def _names(line: "UsageLine", report: "UsageReport") -> list[str]:
-    return [getattr(line, name) or "-" for name in report.by]
-
-
-def _numbers(line: "UsageLine", *, money: bool) -> list[str]:
-    cells = [
-        str(line.runs),
-        str(line.messages),
-        _number(line.input_tokens),
-        _number(line.output_tokens),
-        f"{line.duration_s:.0f}s",
-        str(line.unreported) if line.unreported else "-",
+def _columns(report: "UsageReport") -> list[Column]:
+    money = [] if report.currency is None else [Column(f"COST {report.currency}", "cost")]
+    return [
+        *(Column(name.upper(), name) for name in report.by),
+        *(Column("RUNS", "runs"), Column("MESSAGES", "messages"), Column("TOKENS IN", "input_tokens")),
+        *(Column("TOKENS OUT", "output_tokens"), Column("TIME", "duration_s"), Column("NO TOKENS", "unreported")),
+        *money,
     ]
-    if money:
-        cells.append("-" if line.cost is None else line.cost if line.cost_complete else f"{line.cost} or more")
-    return cells
 
 
-def _number(value: int | None) -> str:
-    return "-" if value is None else str(value)
+def _fields(line: "UsageLine", report: "UsageReport") -> dict[str, Any]:
+    """The members of a line in JSON, and the currency of its cost."""
+    import msgspec
+
+    return {**msgspec.to_builtins(line), "currency": report.currency}
 
 
-def _csv(report: "UsageReport") -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*report.by, *COLUMNS, "currency"])
-    for line in report.lines:
-        numbers: Sequence[object] = [getattr(line, name) for name in COLUMNS]
-        cells = ["" if number is None else str(number).lower() for number in numbers]
-        writer.writerow([*(_cell(getattr(line, name) or "") for name in report.by), *cells, report.currency or ""])
-    return out.getvalue()
+def _cost(line: Mapping[str, Any]) -> str:
+    cost = line["cost"]
+    return "-" if cost is None else str(cost) if line["cost_complete"] else f"{cost} or more"
 
 
-def _cell(text: str) -> str:
-    """The text of a caller or an agent, in one line, and never a formula."""
-    shown = printable(text)
-    return f"'{shown}" if shown.startswith(FORMULAS) else shown
+WORDS: Mapping[str, Callable[[Any], str]] = {
+    "cost": _cost,
+    "duration_s": lambda line: f"{line['duration_s']:.0f}s",
+    "unreported": lambda line: str(line["unreported"] or "-"),
+}
+"""The words for numbers of a line."""

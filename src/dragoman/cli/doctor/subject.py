@@ -8,7 +8,7 @@ from typing import Any
 
 from dragoman.cli.a2a.commands.card import describe_signature
 from dragoman.cli.a2a.credentials import AgentCredentials, choose_credentials
-from dragoman.cli.a2a.failures import Code, Failure
+from dragoman.cli.a2a.failures import Failure
 from dragoman.cli.a2a.output import warn
 from dragoman.cli.a2a.reference import ResolvedCard, origin_of, resolve_card
 from dragoman.cli.a2a.session import (
@@ -23,6 +23,7 @@ from dragoman.cli.a2a.session import (
 from dragoman.cli.a2a.settings import Level, Settings
 from dragoman.cli.a2a.tokens import stored_token
 from dragoman.cli.a2a.wire import DebugLog
+from dragoman.cli.endings import Code
 from dragoman.client import Interface, interfaces
 from dragoman.client.discovery import places
 from dragoman.doctor.look import TIMEOUTS, without_query

@@ -110,13 +110,14 @@ async def _login(
     import asyncio
 
     from dragoman.cli.a2a.credentials import permitted
-    from dragoman.cli.a2a.failures import Code, Failure, failure_of
+    from dragoman.cli.a2a.failures import Failure, failure_of
     from dragoman.cli.a2a.oauth import Endpoints, fetch_by_client_credentials, fetch_by_device_code
     from dragoman.cli.a2a.reference import origin_of, resolve_card
     from dragoman.cli.a2a.session import make_tls, named_agent, read_agent_card
     from dragoman.cli.a2a.settings import SettingsError
     from dragoman.cli.a2a.text import field
     from dragoman.cli.a2a.tokens import StoredLogin, save_login
+    from dragoman.cli.endings import Code
     from dragoman.model.ids import timestamp
     from dragoman.net.egress import Egress
 
@@ -155,9 +156,10 @@ async def _login(
 
 def _client(settings: "Settings", agent: str) -> "Client":
     from dragoman.cli.a2a.credentials import permitted, refusal
-    from dragoman.cli.a2a.failures import Code, Failure
+    from dragoman.cli.a2a.failures import Failure
     from dragoman.cli.a2a.oauth import Client
     from dragoman.cli.a2a.output import warn
+    from dragoman.cli.endings import Code
 
     for name in ("client-id", "client-secret", "token-url"):
         if unsent := refusal(settings, name, agent):
@@ -208,8 +210,9 @@ async def _find_endpoints(found: "Endpoints", schemes: dict[str, Any], flow: str
     """Find the issuer: what the user names is `found`, else an OAuth 2 flow of the card, else its OpenID provider."""
     from msgspec.structs import replace
 
-    from dragoman.cli.a2a.failures import Code, Failure
+    from dragoman.cli.a2a.failures import Failure
     from dragoman.cli.a2a.oauth import discover
+    from dragoman.cli.endings import Code
 
     for scheme in schemes.values():
         if not isinstance(scheme, dict):

@@ -48,11 +48,12 @@ def get(validate: bool, extended: bool, stream: bool, **options: Any) -> None:
 
 
 async def _show(settings: "Settings", output: "Output", validate: bool) -> None:
-    from dragoman.cli.a2a.failures import Code, Failure, failure_of
+    from dragoman.cli.a2a.failures import Failure, failure_of
     from dragoman.cli.a2a.reference import resolve_card
     from dragoman.cli.a2a.session import make_tls, named_agent, read_agent_card, say_root
     from dragoman.cli.a2a.settings import SettingsError
     from dragoman.cli.a2a.wire import DebugLog
+    from dragoman.cli.endings import Code
     from dragoman.doctor.card_check import card_faults
     from dragoman.net.egress import Egress
 
@@ -81,7 +82,8 @@ async def _show(settings: "Settings", output: "Output", validate: bool) -> None:
 async def _show_extended(session: "CommandSession") -> None:
     import msgspec
 
-    from dragoman.cli.a2a.failures import Code, Failure
+    from dragoman.cli.a2a.failures import Failure
+    from dragoman.cli.endings import Code
 
     card = session.card
     session.require("extended", card is not None and card.capabilities.extended_agent_card)

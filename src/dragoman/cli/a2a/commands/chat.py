@@ -69,10 +69,11 @@ class _Chat:
 
 async def _chat(session: "CommandSession") -> None:
     from dragoman.cli.a2a.commands.send import check_extensions
-    from dragoman.cli.a2a.failures import Code, Failure
+    from dragoman.cli.a2a.failures import Failure
     from dragoman.cli.a2a.output import print_failure, warn
     from dragoman.cli.a2a.session import command_line
     from dragoman.cli.a2a.view import at_terminal
+    from dragoman.cli.endings import Code
 
     draws = at_terminal() and session.output.form == "text"
     import asyncio  # the help of all commands needs none

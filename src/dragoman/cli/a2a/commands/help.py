@@ -3,6 +3,8 @@
 import click
 
 from dragoman.cli.arguments import complete_commands
+from dragoman.cli.endings import EXIT_STATUSES
+from dragoman.cli.old_names import with_new_names
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -14,10 +16,16 @@ _EVERY_COMMA, _FIRST_COMMA = 'string split ","', 'string split --max 1 ","'
 @click.argument("words", nargs=-1, metavar="[COMMAND]...", shell_complete=complete_commands)
 @click.pass_context
 def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
-    """Show how to use a command: `dragoman help send`."""
+    """Show how to use a command: `dragoman help send`.
+
+    `dragoman help exit-statuses` shows the exit statuses of all commands.
+    """
+    if words == ("exit-statuses",):
+        click.echo("\n".join(f"{status:>3}  {meaning}" for status, meaning in EXIT_STATUSES.items()))
+        return
     assert ctx.parent is not None  # this command is only reached through the main one
     where = ctx.parent
-    for word in words:
+    for word in with_new_names(words, tell=True):
         command = where.command.get_command(where, word) if isinstance(where.command, click.Group) else None
         if command is None:
             raise click.UsageError(f"no command {' '.join(words)!r}", ctx.parent)

@@ -1,38 +1,31 @@
-"""`dragoman push`: list webhook deliveries, send them again, and delete dead letters.
+"""`dragoman webhooks`: list webhook deliveries, send them again, and delete dead ones.
 
 Invariant: neither bodies nor secrets are shown. Deliveries that are not dead are changed only with `--pending`
 or `--delivered`.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.admin.receipts import show_receipts
+from dragoman.admin.question import Column
+from dragoman.cli.admin.receipts import answer, read_receipts
 from dragoman.cli.admin.records import StoredRecords, at_records
 from dragoman.cli.admin.server import TaskPlace, run, with_server
-from dragoman.cli.admin.webhooks import pause, paused, renderer, resume, show
 from dragoman.cli.arguments import WholeNumber
+from dragoman.cli.listing import Listing, lists, read_cursor
+from dragoman.cli.old_names import old_option
 from dragoman.cli.store_commands import at_store, operator
-from dragoman.cli.tables import json_flag, moment, table
+from dragoman.cli.tables import json_flag, second
+from dragoman.cli.webhook_hosts import pause, paused, renderer, resume, show
 
 if TYPE_CHECKING:
-    from dragoman.admin.webhooks import DeadLetters, DeadLettersChanged
+    from dragoman.admin.webhooks import DeadLetters, DeadLettersChanged, DeliveryLine
     from dragoman.store.api import Store
-    from dragoman.store.outbox import Owed
 
 NUMBERS_SHOWN = 10
 """The audit trail lists up to this many numbers; beyond that, only their count."""
-
-
-@click.group()
-def push() -> None:
-    """Manage pending webhook deliveries.
-
-    These commands work while the server runs. A delivery is tried eight times in seven hours; then it becomes a dead
-    letter, which can be sent again. See docs/push.md.
-    """
 
 
 @click.group()
@@ -46,79 +39,72 @@ def webhooks() -> None:
 STATES = ("pending", "dead", "delivered")
 
 
-@push.command("list")
-@click.option("--dead", "which", flag_value="dead", help="Only dead letters.")
-@click.option("--waiting", "which", flag_value="waiting", help="Only deliveries that will still be tried.")
+def _next(line: "DeliveryLine") -> str:
+    """When a delivery is tried next, or what it waits for."""
+    if line.dead:
+        return "dead"
+    if line.paused:
+        return "paused"
+    return "in turn" if line.next is None else second(line.next)
+
+
+_NUMBER = Column("NUMBER", "number")
+_EVENT = (Column("AGENT", "agent"), Column("TASK", "task"), Column("SEQ", "seq"), Column("URL", "url"))
+
+OWED = (
+    *(_NUMBER, Column("MADE", "made", "moment"), *_EVENT),
+    *(Column("FAILED", "failed"), Column("NEXT", "next"), Column("REASON", "reason")),
+)
+"""The columns of deliveries that are pending or dead."""
+
+ARRIVED = (
+    *(_NUMBER, Column("ARRIVED", "arrived", "moment"), *_EVENT),
+    *(Column("ATTEMPTS", "failed"), Column("ANSWER", "http_status"), Column("TOOK", "took_ms")),
+)
+"""The columns of deliveries that arrived."""
+
+ARRIVED_WORDS: Mapping[str, Callable[[Any], str]] = {
+    "failed": lambda line: str(line.failed + 1),
+    "http_status": answer,
+    "took_ms": lambda line: f"{line.took_ms} ms",
+}
+
+
+@webhooks.command("list")
 @click.option("--state", type=click.Choice(STATES), help="Only deliveries in this state: delivered ones newest first.")
+@old_option("--dead", "state", "--state dead", flag_value="dead")
+@old_option("--waiting", "state", "--state pending", flag_value="pending")
 @click.option("--task", "task_id", metavar="ID", help="Only deliveries about this task.")
-@click.option("--limit", type=WholeNumber(1, 1_000_000), default=100, show_default=True, help="Show the first N.")
-@click.option("--after", type=WholeNumber(0), default=0, metavar="NUMBER", help="Only those after this number.")
-@click.option("--before", type=WholeNumber(1), metavar="NUMBER", help="Only delivered ones before this number.")
-@json_flag("JSON lines")
+@lists(limit=100, json_too=True)
+@old_option("--after", "cursor", "--cursor", metavar="NUMBER")
+@old_option("--before", "cursor", "--cursor", metavar="NUMBER")
 @with_server
-def list_(
-    place: TaskPlace,
-    which: str | None,
-    state: str | None,
-    task_id: str | None,
-    limit: int,
-    after: int,
-    before: int | None,
-    as_json: bool,
-) -> None:
+def list_(place: TaskPlace, state: str | None, task_id: str | None, limit: int, cursor: str) -> Listing:
     """List pending and dead deliveries, or those that arrived."""
-    _check_filters(which, state, after, before)
-    if state == "delivered":
-        show_receipts(place, task_id, limit, before, as_json=as_json)
-        return
-    which = {"dead": "dead", "pending": "waiting"}.get(state or "", which)
-    _show_owed(place, which, task_id, limit, after, as_json=as_json)
-
-
-def _check_filters(which: str | None, state: str | None, after: int, before: int | None) -> None:
-    """Refuse filters that do not go together."""
-    if which is not None and state is not None:
-        raise click.UsageError(f"--{which}: goes without --state")
-    if state == "delivered" and after:
-        raise click.UsageError("--after: goes with pending and dead deliveries; use --before")
-    if state != "delivered" and before is not None:
-        raise click.UsageError("--before: goes with --state delivered; use --after")
-
-
-def _show_owed(
-    place: TaskPlace, which: str | None, task_id: str | None, limit: int, after: int, *, as_json: bool
-) -> None:
-    """Show pending deliveries and dead letters."""
-    import msgspec
-
-    from dragoman.net.target import shown_url
-
-    dead = None if which is None else which == "dead"
-    found = at_records(place, lambda store: store.outbox.owed(dead=dead, limit=limit, after=after, task_id=task_id))
-    if as_json:
-        for owed in found:
-            click.echo(msgspec.json.encode(_fields(owed)).decode())
-    elif found:
-        head = ("NUMBER", "MADE", "AGENT", "TASK", "SEQ", "URL", "FAILED", "NEXT", "REASON")
-        rows = [
-            (
-                str(owed.number),
-                moment(owed.made_ms),
-                owed.agent,
-                owed.task_id,
-                str(owed.seq),
-                shown_url(owed.url),
-                str(owed.attempts),
-                _next(owed),
-                owed.reason,
-            )
-            for owed in found
-        ]
-        click.echo(table(head, rows))
-        if len(found) == limit:
-            click.echo(f"There may be more: continue with --after {found[-1].number}.", err=True)
+    number = read_cursor(cursor)
+    arrived = state == "delivered"
+    if arrived:
+        rows = read_receipts(place, task_id, limit, number or None)
     else:
-        click.echo("No deliveries." if which is None else "None.", err=True)
+        rows = _read_owed(place, None if state is None else state == "dead", task_id, limit, number)
+    return Listing(
+        rows=rows,
+        columns=ARRIVED if arrived else OWED,
+        words=ARRIVED_WORDS if arrived else {"next": _next},
+        name="number",
+        lines=True,
+        next_cursor=str(rows[-1].number) if len(rows) == limit else "",
+        empty="No deliveries." if state is None else "None.",
+    )
+
+
+def _read_owed(
+    place: TaskPlace, dead: bool | None, task_id: str | None, limit: int, after: int
+) -> "Sequence[DeliveryLine]":
+    from dragoman.engine.admin.deliveries import delivery_line
+
+    found = at_records(place, lambda store: store.outbox.owed(dead=dead, limit=limit, after=after, task_id=task_id))
+    return [delivery_line(owed) for owed in found]
 
 
 _as_one = json_flag("one JSON object")
@@ -126,17 +112,17 @@ _as_one = json_flag("one JSON object")
 with_pending = click.option("--pending", is_flag=True, help="Also those of the NUMBERs that are not dead yet.")
 
 
-@push.command()
+@webhooks.command()
 @click.argument("numbers", nargs=-1, type=WholeNumber(1), metavar="NUMBER...")
-@click.option("--all", "everything", is_flag=True, help="All dead letters.")
+@click.option("--all", "everything", is_flag=True, help="All dead deliveries.")
 @with_pending
 @click.option("--delivered", is_flag=True, help="Also those of the NUMBERs that have arrived.")
 @_as_one
 @with_server
-def retry(
+def redeliver(
     place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending: bool, delivered: bool, as_json: bool
 ) -> None:
-    """Send dead letters again, by the NUMBERs that `list` shows.
+    """Send dead deliveries again, by the NUMBERs that `list` shows.
 
     A running server does so within seconds. They keep their webhook-id, and are tried as often as new deliveries. A
     receiver may get them after later deliveries of the same task: X-Dragoman-Seq tells the order. With --pending,
@@ -154,15 +140,17 @@ def retry(
     _report_missing(numbers, changed, pending, others)
 
 
-@push.command()
+@webhooks.command()
 @click.argument("numbers", nargs=-1, type=WholeNumber(1), metavar="NUMBER...")
-@click.option("--all", "everything", is_flag=True, help="All dead letters.")
+@click.option("--all", "everything", is_flag=True, help="All dead deliveries.")
 @with_pending
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @_as_one
 @with_server
-def drop(place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending: bool, yes: bool, as_json: bool) -> None:
-    """Delete dead letters for good, by the NUMBERs that `list` shows. With --pending also others, if not under way."""
+def delete(
+    place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending: bool, yes: bool, as_json: bool
+) -> None:
+    """Delete dead deliveries for good, by the NUMBERs of `list`. With --pending also others, if not under way."""
     chosen = _choose(numbers, everything, pending)
     if not yes:
         there = at_records(place, lambda store: _count(store, chosen))
@@ -182,7 +170,7 @@ def _choose(numbers: tuple[int, ...], everything: bool, pending: bool, delivered
     from dragoman.admin.webhooks import DeadLetters
 
     if everything == bool(numbers):
-        raise click.UsageError("say which: NUMBERs from `dragoman push list --dead`, or --all")
+        raise click.UsageError("say which: NUMBERs from `dragoman webhooks list --state dead`, or --all")
     if everything and pending:
         raise click.UsageError("--pending: goes with NUMBERs, not with --all")
     if everything and delivered:
@@ -236,11 +224,13 @@ def _report_missing(numbers: tuple[int, ...], changed: "DeadLettersChanged", pen
     faults = [f"there is no delivery {_listed(missing)}"] if missing else []
     have = "has" if left == 1 else "have"
     if left > 0 and pending:
-        faults.append(f"{left} of these numbers {have} one that arrived or is under way: see `dragoman push list`")
+        faults.append(f"{left} of these numbers {have} one that arrived or is under way: see `dragoman webhooks list`")
     elif left > 0:
-        faults.append(f"{left} of these numbers {have} no dead letter: see `dragoman push list --dead`; {others}")
+        faults.append(
+            f"{left} of these numbers {have} no dead delivery: see `dragoman webhooks list --state dead`; {others}"
+        )
     elif missing:
-        faults.append("see `dragoman push list`")
+        faults.append("see `dragoman webhooks list`")
     if faults:
         raise click.ClickException("; ".join(faults))
     if changed.refused:
@@ -266,30 +256,9 @@ def _changed(changed: "DeadLettersChanged") -> str:
     return " and ".join(words)
 
 
-def _next(owed: "Owed") -> str:
-    """When a delivery is tried next, or what it waits for."""
-    if owed.dead:
-        return "dead"
-    if owed.paused:
-        return "paused"
-    return "in turn" if owed.due_ms is None else moment(owed.due_ms)
-
-
 def _letters(count: int) -> str:
-    return f"{count} dead letter{'' if count == 1 else 's'}"
+    return f"{count} dead deliver{'y' if count == 1 else 'ies'}"
 
 
-def _fields(owed: "Owed") -> dict[str, Any]:
-    """A delivery's fields for JSON."""
-    import msgspec
-
-    from dragoman.engine.admin.deliveries import delivery_line
-
-    return msgspec.structs.asdict(delivery_line(owed))
-
-
-for name, command in (("list", list_), ("redeliver", retry), ("delete", drop)):
-    webhooks.add_command(command, name)
-
-for each in (show, pause, resume, paused):
-    webhooks.add_command(each)
+for command in (show, pause, resume, paused):
+    webhooks.add_command(command)

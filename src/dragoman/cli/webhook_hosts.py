@@ -1,4 +1,4 @@
-"""`dragoman admin webhooks show|pause|resume|paused`: one delivery, and the hosts to which nothing is sent.
+"""`dragoman webhooks show|pause|resume|paused`: one delivery, and the hosts to which nothing is sent.
 
 Invariant: on the local store as from afar, the same functions answer. Neither bodies nor secrets are shown.
 """
@@ -9,9 +9,11 @@ from urllib.parse import quote
 
 import click
 
+from dragoman.admin.question import Column
 from dragoman.cli.admin.server import AdminClient, ServerRefusal, TaskPlace, run, with_server
+from dragoman.cli.listing import Listing, lists
 from dragoman.cli.store_commands import at_store, operator
-from dragoman.cli.tables import output, table
+from dragoman.cli.tables import output, second
 
 if TYPE_CHECKING:
     from dragoman.admin.webhooks import DeliveryReport, HostChanged
@@ -76,15 +78,15 @@ def resume(place: TaskPlace, host: str, form: str) -> None:
     """
     changed = _change(place, "resume", host)
     if not changed.changed:
-        raise click.ClickException(f"{changed.host} is not paused: `dragoman admin webhooks paused` shows which are")
+        raise click.ClickException(f"{changed.host} is not paused: `dragoman webhooks paused` shows which are")
     if not _show_json(changed, form):
         click.echo(f"{changed.host} is no longer paused{_freed(changed)}.")
 
 
 @click.command()
-@output
+@lists(limit=None, cut=True)
 @with_server
-def paused(place: TaskPlace, form: str) -> None:
+def paused(place: TaskPlace) -> Listing:
     """Show the paused hosts, and how many deliveries wait.
 
     It also says since when they are paused, and by whom.
@@ -97,13 +99,17 @@ def paused(place: TaskPlace, form: str) -> None:
         lambda client: client.get("/webhooks/paused", {}, PausedHostLines),
         lambda store: list_paused(store.outbox),
     )
-    if _show_json(found, form):
-        return
-    if found.hosts:
-        rows = [(each.host, each.since[:19] + "Z", each.by, str(each.waiting)) for each in found.hosts]
-        click.echo(table(("HOST", "SINCE", "BY", "WAITING"), rows))
-    else:
-        click.echo("No host is paused.", err=True)
+    return Listing(
+        rows=found.hosts,
+        columns=(
+            *(Column("HOST", "host"), Column("SINCE", "since", "moment")),
+            *(Column("BY", "by"), Column("WAITING", "waiting")),
+        ),
+        name="host",
+        member="hosts",
+        document=found,
+        empty="No host is paused.",
+    )
 
 
 def renderer() -> "Render":
@@ -151,11 +157,11 @@ def _answer(
             return run(remote(place.client()))
         return at_store(place.config, local)
     except NotFound as error:
-        raise click.UsageError(f"{error.message}: see `dragoman admin webhooks list`") from error
+        raise click.UsageError(f"{error.message}: see `dragoman webhooks list`") from error
     except ServerRefusal as error:
         if error.status != 404:
             raise
-        raise click.UsageError(f"{error.message}: see `dragoman admin webhooks list`") from error
+        raise click.UsageError(f"{error.message}: see `dragoman webhooks list`") from error
 
 
 def _show_json(found: object, form: str) -> bool:
@@ -173,12 +179,12 @@ def _deliveries(count: int) -> str:
 def _facts(report: "DeliveryReport") -> list[tuple[str, str]]:
     """The facts of a delivery as people read them, by name."""
     words = {
-        "delivered": f"arrived at {_moment(report.arrived)}",
-        "dead": "dead: `dragoman admin webhooks redeliver` sends it again",
-        "sending": f"under way, until {_moment(report.claimed_until)} at the latest",
+        "delivered": f"arrived at {second(report.arrived)}",
+        "dead": "dead: `dragoman webhooks redeliver` sends it again",
+        "sending": f"under way, until {second(report.claimed_until)} at the latest",
         "paused": "waits for its host, which is paused",
         "in-turn": f"waits for {report.before} before it",
-        "retrying": f"is tried again at {_moment(report.next)}",
+        "retrying": f"is tried again at {second(report.next)}",
         "due": "is about to be sent",
     }
     return [
@@ -190,13 +196,13 @@ def _facts(report: "DeliveryReport") -> list[tuple[str, str]]:
         ("reason", report.reason),
         ("url", report.url),
         ("host", f"{report.host}, {LANES[report.lane]}" if report.lane else report.host),
-        *(("paused", f"{each.host} since {_moment(each.since)} by {each.by}") for each in report.pauses),
+        *(("paused", f"{each.host} since {second(each.since)} by {each.by}") for each in report.pauses),
         ("task", f"{report.task} of {report.agent}"),
         ("event", f"{report.seq}" + (f".{report.part}" if report.part else "")),
         ("config", report.config),
         ("dialect", report.dialect),
         ("size", f"{report.size_bytes} bytes"),
-        ("made", _moment(report.made)),
+        ("made", second(report.made)),
         ("behind", str(report.behind) if report.behind else ""),
         ("again", _again(report)),
     ]
@@ -207,18 +213,14 @@ def _freed(changed: "HostChanged") -> str:
     now = changed.waiting - changed.held - changed.later
     fates = (
         (now, "now"),
-        (changed.later, f"when due, from {_moment(changed.next)} on"),
+        (changed.later, f"when due, from {second(changed.next)} on"),
     )
     told = [f"{count} deliver{'y goes' if count == 1 else 'ies go'} out {when}" for count, when in fates if count]
     if changed.held:
         told.append(
-            f"{changed.held} still wait{'s' * (changed.held == 1)} for another pause (`dragoman admin webhooks paused`)"
+            f"{changed.held} still wait{'s' * (changed.held == 1)} for another pause (`dragoman webhooks paused`)"
         )
     return f": {', '.join(told)}" if told else ""
-
-
-def _moment(timestamp: str | None) -> str:
-    return "-" if timestamp is None else timestamp[:19] + "Z"
 
 
 def _again(report: "DeliveryReport") -> str:
@@ -227,4 +229,4 @@ def _again(report: "DeliveryReport") -> str:
         return ""
     if report.obstacle is not None:
         return f"not possible: {report.obstacle}"
-    return f"`dragoman admin webhooks redeliver {report.number} --delivered`"
+    return f"`dragoman webhooks redeliver {report.number} --delivered`"

@@ -1,4 +1,4 @@
-"""`dragoman push`: what is owed and what was given up, shown, sent again and forgotten, beside a server or without."""
+"""`dragoman webhooks`: what is owed and what was given up, shown, sent again and deleted, with a server or without."""
 
 import asyncio
 import json
@@ -29,12 +29,12 @@ URL = "https://hooks.example.org/in/T0/hidden/B0?key=hidden"
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `dragoman push` with these arguments, in a directory of its own."""
+    """Runs `dragoman webhooks` with these arguments, in a directory of its own."""
     monkeypatch.chdir(tmp_path)
     runner = CliRunner(env={setting.env: None for setting in settings()} | {"DRAGOMAN_CONFIG": None})
 
     def invoke(*arguments: str, answer: str | None = None) -> Result:
-        return runner.invoke(main, ["push", *arguments], input=answer, terminal_width=200)
+        return runner.invoke(main, ["webhooks", *arguments], input=answer, terminal_width=200)
 
     return invoke
 
@@ -99,7 +99,9 @@ def test_what_is_owed_is_shown_without_bodies_and_secrets(filled: Run) -> None:
         assert hidden not in result.stdout + filled("list", "--json").stdout
 
 
-@pytest.mark.parametrize(("flags", "tasks"), [([], "0123"), (["--dead"], "012"), (["--waiting"], "3")])
+@pytest.mark.parametrize(
+    ("flags", "tasks"), [([], "0123"), (["--state", "dead"], "012"), (["--state", "pending"], "3")]
+)
 def test_dead_ones_and_waiting_ones_are_told_apart(filled: Run, flags: list[str], tasks: str) -> None:
     shown = [json.loads(line) for line in filled("list", "--json", *flags).stdout.splitlines()]
     assert [one["task"] for one in shown] == [f"t{number}" for number in tasks]
@@ -109,8 +111,8 @@ def test_dead_ones_and_waiting_ones_are_told_apart(filled: Run, flags: list[str]
 def test_a_long_list_goes_on_where_it_stopped(filled: Run) -> None:
     result = filled("list", "--limit", "2")
     assert len(result.stdout.splitlines()) == 1 + 2
-    assert "--after 2" in result.stderr
-    assert [line.split()[0] for line in filled("list", "--after", "2").stdout.splitlines()[1:]] == ["3", "4"]
+    assert "--cursor 2" in result.stderr
+    assert [line.split()[0] for line in filled("list", "--cursor", "2").stdout.splitlines()[1:]] == ["3", "4"]
 
 
 def test_json_has_everything_that_may_be_seen(filled: Run) -> None:
@@ -139,8 +141,8 @@ def test_json_has_everything_that_may_be_seen(filled: Run) -> None:
 
 
 def test_dead_letters_are_sent_again_by_number(filled: Run) -> None:
-    result = filled("retry", "1", "3", "1")
-    assert (result.exit_code, result.stdout) == (0, "2 dead letters to be sent again.\n")
+    result = filled("redeliver", "1", "3", "1")
+    assert (result.exit_code, result.stdout) == (0, "2 dead deliveries to be sent again.\n")
     assert [one.dead for one in owed()] == [False, True, False, False]
     (entry,) = entries()
     assert (entry.action, entry.subject, entry.allowed) == ("webhooks.redeliver", "1,3", True)
@@ -148,36 +150,40 @@ def test_dead_letters_are_sent_again_by_number(filled: Run) -> None:
 
 
 def test_all_dead_letters_are_sent_again(filled: Run) -> None:
-    assert filled("retry", "--all").stdout == "3 dead letters to be sent again.\n"
+    assert filled("redeliver", "--all").stdout == "3 dead deliveries to be sent again.\n"
     assert not [one for one in owed() if one.dead]
     assert entries()[0].subject == "all, 3"
 
 
 def test_what_is_no_dead_letter_is_said(filled: Run) -> None:
-    result = filled("retry", "2", "4", "99")
+    result = filled("redeliver", "2", "4", "99")
     assert result.exit_code == 1
-    assert "1 dead letter to be sent again." in result.stdout
+    assert "1 dead delivery to be sent again." in result.stdout
     assert result.stderr == (
-        "Error: there is no delivery 99; 1 of these numbers has no dead letter: see `dragoman push list --dead`; "
-        "--pending and --delivered take others too\n"
+        "Error: there is no delivery 99; 1 of these numbers has no dead delivery: see `dragoman webhooks list --state "
+        "dead`; --pending and --delivered take others too\n"
     )
-    many = filled("retry", *map(str, range(1, 202)))
-    assert (many.exit_code, "of these numbers have no dead letter" in many.stderr) == (1, True)
+    many = filled("redeliver", *map(str, range(1, 202)))
+    assert (many.exit_code, "of these numbers have no dead delivery" in many.stderr) == (1, True)
 
 
-@pytest.mark.parametrize(("command", "count"), [("retry", 1), ("drop", 1)])
+@pytest.mark.parametrize(("command", "count"), [("redeliver", 1), ("delete", 1)])
 def test_changes_are_printed_as_json_too(filled: Run, command: str, count: int) -> None:
-    result = filled(command, "1", "99", "-o", "json", *(("--yes",) if command == "drop" else ()))
+    result = filled(command, "1", "99", "-o", "json", *(("--yes",) if command == "delete" else ()))
     assert result.exit_code == 1
     assert json.loads(result.stdout) == {"count": count, "pending": 0, "again": 0, "refused": [], "missing": [99]}
-    assert result.stderr == "Error: there is no delivery 99; see `dragoman push list`\n"
+    error = json.loads(result.stderr)["error"]
+    assert (error["code"], error["message"]) == (
+        "DRAGOMAN_ERR_FAILED",
+        "there is no delivery 99; see `dragoman webhooks list`",
+    )
 
 
 def test_dead_letters_are_forgotten_once_that_is_confirmed(filled: Run) -> None:
-    assert filled("drop", "1", answer="n\n").exit_code == 1
+    assert filled("delete", "1", answer="n\n").exit_code == 1
     assert len(owed()) == 4
-    assert filled("drop", "1", answer="y\n").exit_code == 0
-    assert filled("drop", "--all", "--yes").stdout == "2 dead letters deleted.\n"
+    assert filled("delete", "1", answer="y\n").exit_code == 0
+    assert filled("delete", "--all", "--yes").stdout == "2 dead deliveries deleted.\n"
     assert [one.task_id for one in owed()] == ["t3"]
     assert [(entry.action, entry.subject) for entry in entries()] == [
         ("webhooks.delete", "1"),
@@ -186,16 +192,16 @@ def test_dead_letters_are_forgotten_once_that_is_confirmed(filled: Run) -> None:
 
 
 def test_nothing_is_asked_about_dead_letters_that_are_not_there(filled: Run) -> None:
-    gone = filled("drop", "99")
+    gone = filled("delete", "99")
     assert (gone.exit_code, "Forget" in gone.output) == (1, False)
     assert "there is no delivery 99" in gone.stderr
-    assert "Delete 1 dead letter for good?" in filled("drop", "1", "99", answer="n\n").output
-    assert "Delete all 3 dead letters for good?" in filled("drop", "--all", answer="y\n").output
-    none = filled("drop", "--all")
-    assert (none.exit_code, none.stdout) == (0, "0 dead letters deleted.\n")
+    assert "Delete 1 dead delivery for good?" in filled("delete", "1", "99", answer="n\n").output
+    assert "Delete all 3 dead deliveries for good?" in filled("delete", "--all", answer="y\n").output
+    none = filled("delete", "--all")
+    assert (none.exit_code, none.stdout) == (0, "0 dead deliveries deleted.\n")
 
 
-@pytest.mark.parametrize("command", ["retry", "drop"])
+@pytest.mark.parametrize("command", ["redeliver", "delete"])
 @pytest.mark.parametrize("arguments", [[], ["1", "--all"]])
 def test_which_must_be_said(filled: Run, command: str, arguments: list[str]) -> None:
     result = filled(command, *arguments)

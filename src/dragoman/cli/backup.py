@@ -1,4 +1,4 @@
-"""`dragoman admin backup|restore|check`: copy the local store while its server runs, bring it back, look for faults.
+"""`dragoman store backup|restore|check`: copy the local store while its server runs, bring it back, look for faults.
 
 Invariant: nothing is printed or left behind that holds a secret, but the backup itself, which only its owner may read.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dragoman import __version__
-from dragoman.cli.store_commands import at_store, operator, with_store
+from dragoman.cli.store_commands import StoreUrl, at_store, operator, read_config, store_flags, with_store
 from dragoman.cli.tables import count, json_flag, print_faults
 from dragoman.config import Config
 from dragoman.store.path import hide_password, is_shared
@@ -39,13 +39,18 @@ def _with_local_store(command: Callable[..., Any]) -> Callable[..., Any]:
                 "--server: a backup holds the server's private key, so it does not travel: run this on the server's "
                 "machine, where --store names its store"
             )
-        if config.store == "memory:":
-            raise click.UsageError(
-                "store 'memory:' ends with its server: give the server a file (store = \"sqlite:///data/dragoman.db\")"
-            )
-        command(config=config, **rest)
+        command(config=_kept(config), **rest)
 
     return with_store(click.option("--server", hidden=True)(local))
+
+
+def _kept(config: Config) -> Config:
+    """The same settings. Raises UsageError for a store in memory."""
+    if config.store == "memory:":
+        raise click.UsageError(
+            "store 'memory:' ends with its server: give the server a file (store = \"sqlite:///data/dragoman.db\")"
+        )
+    return config
 
 
 @click.command()
@@ -100,7 +105,7 @@ def backup(config: Config, archive: Path, force: bool) -> None:
     for fault in done.faults[:FAULTS_SHOWN]:
         click.echo(fault, err=True)
     if done.faults:
-        raise click.ClickException("the store has these faults, and so has its backup: see `dragoman admin check`")
+        raise click.ClickException("the store has these faults, and so has its backup: see `dragoman store check`")
 
 
 @click.command()
@@ -128,7 +133,7 @@ def restore(config: Config, archive: Path, webhooks: str | None) -> None:
         )
     if not archive.is_file():
         raise click.UsageError(
-            f"FILE {str(archive)!r}: there is no such file: name a backup made by `dragoman admin backup`"
+            f"FILE {str(archive)!r}: there is no such file: name a backup made by `dragoman store backup`"
         )
     with _lines(StoreError), _progress() as show:
         done = restore_store(archive, config.store, config.files, lambda owed: _drops(show, webhooks, owed), show)
@@ -146,25 +151,33 @@ def restore(config: Config, archive: Path, webhooks: str | None) -> None:
 
 
 @click.command()
+@click.argument("url", required=False, type=StoreUrl(exists=True))
 @json_flag("one JSON object")
-@_with_local_store
-def check(config: Config, as_json: bool) -> None:
-    """Look for faults in the store.
+@store_flags
+def check(url: str | None, settings_file: str | None, store: str | None, as_json: bool) -> None:
+    """Look for faults in the server's store, or in the one at URL.
 
-    Faults are damaged pages, logs with gaps, rows that belong to nothing, and missing files. It only reads, and works
-    while the server runs. Prints a line for each fault, and ends with 1 if there is any.
+    Faults are damaged pages, logs with gaps, rows that belong to nothing, and missing files: those of a store at URL
+    are not looked for. It only reads, and works while the server runs. Prints a line for each fault, and ends with 1 if
+    there is any.
     """
     import asyncio
 
     from dragoman.store.api import StoreError
     from dragoman.store.open import check_files, check_store
 
+    if url is None:
+        config = _kept(read_config(settings_file, store))
+    elif store is not None:
+        raise click.UsageError("--store: goes without URL, which names the store as well")
+    else:
+        config = Config(store=url)
     shared = is_shared(config.store)
-    if not shared:
+    if url is None and not shared:
         _check_store_file(config)
     with _lines(StoreError):
         faults = asyncio.run(check_store(config.store))
-        named, missing = (0, []) if shared else check_files(config.store, config.files)
+        named, missing = (0, []) if shared or url is not None else check_files(config.store, config.files)
     faults += [f"files: {place} is missing" for place in missing[:MISSING_SHOWN]]
     if len(missing) > MISSING_SHOWN:
         faults.append(f"files: {len(missing) - MISSING_SHOWN} others are missing")

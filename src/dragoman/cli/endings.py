@@ -1,0 +1,130 @@
+"""How commands end: the exit statuses of all of them, and how an error is told.
+
+Invariant: the status follows from the code of the error. An error is one line on stderr; with `-o json` or `-o jsonl`
+it is a JSON object there, of the same members for every command. The commands that talk to agents print that object on
+stdout, where their specification wants it (a2a-cli §9.4). A group that is called without a command shows its help.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any, NoReturn
+
+import click
+from click.exceptions import NoArgsIsHelpError
+
+
+class Code(StrEnum):
+    """The codes of failures that the protocol has no name for: those of a2a-cli (Appendix E), and two of our own."""
+
+    USAGE = "A2ACLI_ERR_USAGE"
+    CARD_NOT_FOUND = "A2ACLI_ERR_CARD_NOT_FOUND"
+    CARD_INVALID = "A2ACLI_ERR_CARD_INVALID"
+    UNREACHABLE = "A2ACLI_ERR_UNREACHABLE"
+    CREDENTIALS_MISSING = "A2ACLI_ERR_CREDENTIALS_MISSING"
+    AUTH_FAILED = "A2ACLI_ERR_AUTH_FAILED"
+    TIMEOUT = "A2ACLI_ERR_TIMEOUT"
+    INTERNAL = "A2ACLI_ERR_INTERNAL"
+    REFUSED = "DRAGOMAN_ERR_REFUSED"
+    FAILED = "DRAGOMAN_ERR_FAILED"
+
+
+EXIT_STATUSES = {
+    0: "the command did its job, whatever became of a task",
+    1: "it failed, was refused, or found faults",
+    2: "wrong options or settings, or a file that cannot be used",
+    3: "the agent, its card or the server could not be reached",
+    4: "credentials were missing or refused",
+    5: "--timeout ran out; the task goes on",
+    130: "Ctrl-C; the task goes on",
+}
+"""The exit statuses of all commands (a2a-cli §9.6; 130 is what shells have for SIGINT)."""
+
+_STATUS = {
+    Code.USAGE: 2,
+    Code.CARD_NOT_FOUND: 3,
+    Code.UNREACHABLE: 3,
+    Code.CREDENTIALS_MISSING: 4,
+    Code.AUTH_FAILED: 4,
+    Code.TIMEOUT: 5,
+}
+
+
+def status_of(code: str) -> int:
+    """The exit status of a command that ends with an error of this code: 1, unless it has one of its own."""
+    return _STATUS.get(code, 1)  # type: ignore[call-overload, no-any-return]  # a StrEnum is a str
+
+
+class CommandFailed(click.ClickException):
+    """A command could not do its job, for a reason with a `code`."""
+
+    def __init__(self, message: str, code: Code = Code.FAILED) -> None:
+        super().__init__(message)
+        self.code = code
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]  # click reads it of each error, and wants no class variable
+        """The exit status of the command."""
+        return status_of(self.code)
+
+
+class WrongInput(CommandFailed):
+    """A usage error as it is printed: one line, without a full stop at its end."""
+
+    def __init__(self, error: click.UsageError) -> None:
+        self.text, self.hint = usage_text(error), help_hint(error)
+        super().__init__(f"{sentence(self.text)} Hint: {self.hint}", Code.USAGE)
+
+
+@contextmanager
+def told_as_asked(words: Sequence[str]) -> Iterator[None]:
+    """Report an error in the block in the form that `words`, the arguments of the whole command, ask for."""
+    try:
+        yield
+    except NoArgsIsHelpError:
+        raise
+    except click.ClickException as error:
+        told = WrongInput(error) if isinstance(error, click.UsageError) else error
+        if "--json" in words or asks_for_json(words, ("json", "jsonl")):
+            _end_with_json(told)
+        if told is error:
+            raise
+        raise told from error
+
+
+def _end_with_json(error: click.ClickException) -> NoReturn:
+    import msgspec
+
+    code = error.code if isinstance(error, CommandFailed) else Code.FAILED
+    text, hint = (error.text, error.hint) if isinstance(error, WrongInput) else (error.message, "")
+    click.echo(msgspec.json.encode(error_document(code, text, hint)).decode(), err=True)
+    raise SystemExit(error.exit_code)
+
+
+def error_document(code: str, message: str, hint: str = "", a2a_code: str | int | None = None) -> dict[str, Any]:
+    """An error as JSON (a2a-cli §9.4). `a2a_code` is the code that an agent sent."""
+    return {"error": {"code": code, "message": message, "hint": hint or None, "a2aCode": a2a_code}}
+
+
+def asks_for_json(words: Sequence[str], forms: Sequence[str] = ("json",)) -> bool:
+    """Whether arguments, which perhaps could not be parsed, ask for one of these forms of output."""
+    spelled = {f"{flag}{form}" for flag in ("-o", "-o=", "--output=") for form in forms}
+    return any(
+        word in spelled or (before in ("-o", "--output") and word in forms)
+        for before, word in zip(("", *words), words, strict=False)
+    )
+
+
+def usage_text(error: click.UsageError) -> str:
+    """The fault, on one line."""
+    return " ".join(error.format_message().split()).removesuffix(".")
+
+
+def help_hint(error: click.UsageError) -> str:
+    """The command that shows how to put it right."""
+    return f"see `{error.ctx.command_path if error.ctx is not None else 'dragoman'} --help`"
+
+
+def sentence(text: str) -> str:
+    """Return a text with a full stop, unless it ends like a sentence already."""
+    return text if text.endswith((".", "?", "?)")) else f"{text}."

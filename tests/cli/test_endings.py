@@ -1,0 +1,53 @@
+"""How commands end: one table of exit statuses, and one shape of errors in JSON."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from dragoman.cli.endings import EXIT_STATUSES, Code, status_of
+from tests.cli.a2a.command import Shell
+
+DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
+
+NOBODY = ("--server", "http://127.0.0.1:9")
+
+WRONG = [
+    (("keys", "list", "--bogus"), 2, "A2ACLI_ERR_USAGE", "see `dragoman keys list --help`"),
+    (("keys", "list"), 2, "A2ACLI_ERR_USAGE", "see `dragoman keys list --help`"),
+    (("keys", "nonsense"), 2, "A2ACLI_ERR_USAGE", "see `dragoman keys --help`"),
+    (("admin", "stats", *NOBODY), 3, "A2ACLI_ERR_UNREACHABLE", None),
+    (("store", "check", "memory:"), 1, "DRAGOMAN_ERR_FAILED", None),
+]
+
+
+@pytest.mark.parametrize("form", [("-o", "json"), ("--output=json",)], ids=["-o json", "--output=json"])
+@pytest.mark.parametrize(("words", "status", "code", "hint"), WRONG, ids=[" ".join(words) for words, *_ in WRONG])
+def test_an_error_is_json_on_stderr_where_json_is_asked_for(
+    tmp_path: Path, words: tuple[str, ...], status: int, code: str, hint: str | None, form: tuple[str, ...]
+) -> None:
+    shell = Shell(tmp_path)
+    ran = shell.run(*words, *form)
+    assert (ran.status, ran.out) == (status, "")
+    error = json.loads(ran.err)["error"]
+    assert list(error) == ["code", "message", "hint", "a2aCode"]
+    assert (error["code"], error["hint"]) == (code, hint)
+    text = shell.run(*words)
+    assert (text.status, len(text.err.splitlines())) == (status, 1)
+    assert error["message"] in text.err
+
+
+def test_the_status_of_every_code_is_in_the_table() -> None:
+    assert {status_of(code) for code in Code} <= set(EXIT_STATUSES)
+    assert status_of("TaskNotFoundError") == 1
+
+
+def test_the_table_is_printed_and_in_the_documentation(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    printed = shell.run("help", "exit-statuses").out.splitlines()
+    documented = dict(re.findall(r"^\| (\d+) \| (.+?) \|$", DOCS.read_text(encoding="utf-8"), re.MULTILINE))
+    assert [line.split(maxsplit=1) for line in printed] == [
+        [status, text.replace("`", "")] for status, text in documented.items()
+    ]
+    assert "dragoman help exit-statuses" in shell.run("--help").out

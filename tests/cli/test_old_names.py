@@ -1,0 +1,97 @@
+"""Names of earlier versions: each still works, and names the new one on one line of stderr."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from dragoman.cli import main
+from dragoman.cli.old_names import COMMANDS
+from dragoman.config import settings
+
+Run = Callable[..., Result]
+
+CALLS = {
+    ("admin", "audit"): ("--limit", "1"),
+    ("admin", "backup"): ("b.tar", "--force"),
+    ("admin", "check"): (),
+    ("admin", "keys"): ("list",),
+    ("admin", "restore"): ("none.tar",),
+    ("admin", "webhooks"): ("paused",),
+    ("push",): ("show", "1"),
+    ("push", "drop"): ("1", "--yes"),
+    ("push", "list"): (),
+    ("push", "retry"): ("--all",),
+}
+"""A call of each command that has a new name."""
+
+OPTIONS = [
+    (("webhooks", "list"), ("--dead",), ("--state", "dead")),
+    (("webhooks", "list"), ("--waiting",), ("--state", "pending")),
+    (("webhooks", "list"), ("--after", "7"), ("--cursor", "7")),
+    (("webhooks", "list", "--state", "delivered"), ("--before", "7"), ("--cursor", "7")),
+]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command in a folder with a store of one key."""
+    monkeypatch.chdir(tmp_path)
+    unset = {setting.env: None for setting in settings()}
+    runner = CliRunner(env={**unset, "DRAGOMAN_CONFIG": None, "DRAGOMAN_SERVER": None, "DRAGOMAN_OPERATOR_KEY": None})
+    assert runner.invoke(main, ["keys", "create", "ann"]).exit_code == 0
+    return lambda *arguments, **environ: runner.invoke(main, arguments, prog_name="dragoman", env=environ)
+
+
+def test_every_old_command_has_a_call_here() -> None:
+    assert set(CALLS) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("old", CALLS, ids=" ".join)
+def test_an_old_command_does_what_the_new_one_does_and_names_it(run: Run, old: tuple[str, ...]) -> None:
+    expected = run(*COMMANDS[old], *CALLS[old])
+    ran = run(*old, *CALLS[old])
+    said, _, rest = ran.stderr.partition("\n")
+    assert said == f"`dragoman {' '.join(old)}` is now `dragoman {' '.join(COMMANDS[old])}`."
+    assert (ran.exit_code, ran.stdout, rest) == (expected.exit_code, expected.stdout, expected.stderr)
+
+
+@pytest.mark.parametrize(("words", "old", "new"), OPTIONS, ids=[old[0] for _, old, _ in OPTIONS])
+def test_an_old_option_does_what_the_new_one_does_and_names_it(
+    run: Run, words: tuple[str, ...], old: tuple[str, ...], new: tuple[str, ...]
+) -> None:
+    seen: list[dict[str, object]] = []
+    command: click.Command = main
+    for word in words[:2]:
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), word)
+        assert found is not None
+        command = found
+    told = CliRunner()
+    for given in (old, new):
+        with told.isolation() as (_, err, _):
+            context = command.make_context("list", [*words[2:], *given])
+            seen.append(dict(context.params))
+            said = err.getvalue().decode()
+        named = " ".join(new) if len(old) == 1 else new[0]
+        assert said == (f"`{old[0]}` is now `{named}`.\n" if given is old else "")
+    assert seen[0] == seen[1]
+    assert old[0] not in run(*words, "--help").output
+
+
+def test_help_leads_from_the_old_name_to_the_new(run: Run) -> None:
+    ran = run("help", "push", "retry")
+    assert ran.stdout.startswith("Usage: dragoman webhooks redeliver ")
+    assert ran.stderr == "`dragoman push retry` is now `dragoman webhooks redeliver`.\n"
+
+
+def test_only_the_old_name_for_keys_goes_where_the_variable_leads(run: Run) -> None:
+    nobody = "http://127.0.0.1:9"
+    old = run("admin", "keys", "list", "-o", "json", DRAGOMAN_SERVER=nobody)
+    said, error = old.stderr.splitlines()
+    assert said == f"`dragoman admin keys` is now `dragoman keys --server {nobody}`."
+    assert (old.exit_code, json.loads(error)["error"]["code"]) == (3, "A2ACLI_ERR_UNREACHABLE")
+    assert run("keys", "list", "-o", "json", DRAGOMAN_SERVER=nobody).exit_code == 0
