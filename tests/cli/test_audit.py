@@ -141,7 +141,7 @@ def test_any_number_of_entries_is_shown_by_pages(run: Run, monkeypatch: pytest.M
     first = run("--limit", "5", "--json")
     (hint,) = first.stderr.splitlines()
     assert hint.startswith("There are more: continue with --cursor ")
-    cursor = hint.split()[7].rstrip(",")
+    cursor = hint.split()[6].rstrip(".")
     rest = run("--limit", "5", "--cursor", cursor, "--json")
     assert tasks(rest) + tasks(first) == every
     assert rest.stderr == ""

@@ -221,6 +221,14 @@ def _named(chosen: DeadLetters) -> str:
     return ",".join(map(str, numbers)) if len(numbers) <= NUMBERS_SHOWN else f"{len(numbers)} chosen"
 
 
+def _named_and_counted(chosen: DeadLetters, changed: DeadLettersChanged) -> str:
+    """The numbers, if they are few, or else how many deliveries were changed besides."""
+    numbers = chosen_numbers(chosen)
+    if numbers is not None and len(numbers) <= NUMBERS_SHOWN:
+        return _named(chosen)
+    return f"{_named(chosen)}, {changed.count + changed.pending + changed.again}"
+
+
 READ_DELIVERIES: Question[None, TaskDeliveries] = Question(
     name="readDeliveries",
     path="/tasks/{id}/deliveries",
@@ -254,6 +262,7 @@ REDELIVER_WEBHOOKS = Question(
     action="webhooks.redeliver",
     stored=True,
     subject=_named,
+    made=_named_and_counted,
 )
 DELETE_WEBHOOKS = Question(
     name="deleteWebhooks",
@@ -266,6 +275,7 @@ DELETE_WEBHOOKS = Question(
     action="webhooks.delete",
     stored=True,
     subject=_named,
+    made=_named_and_counted,
 )
 LIST_PAUSED_HOSTS: Question[None, PausedHostLines] = Question(
     name="listPausedHosts",

@@ -39,7 +39,6 @@ COMMANDS = {
 @click.group(
     cls=CommandTable,
     places=COMMANDS,
-    epilog="`dragoman help exit-statuses` shows the exit statuses of all commands.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 @click.option(
@@ -52,4 +51,7 @@ COMMANDS = {
     help="Show the version and the commit, and exit.",
 )
 def main() -> None:
-    """Put any agent behind the Agent2Agent (A2A) protocol."""
+    """Put any agent behind the Agent2Agent (A2A) protocol.
+
+    `dragoman help exit-statuses` shows the exit statuses of all commands.
+    """

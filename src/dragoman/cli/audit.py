@@ -5,19 +5,22 @@ Invariant: it only reads.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from dragoman.admin.question import Column
-from dragoman.cli.admin.records import PAGE, StoredRecords, at_records
-from dragoman.cli.admin.server import TaskPlace, with_server
+from dragoman.cli.admin.server import Desk, TaskPlace, finish, read_pages, with_server
 from dragoman.cli.arguments import parse_key_id
 from dragoman.cli.listing import Listing, lists, read_cursor
 
 if TYPE_CHECKING:
-    from dragoman.store.audit import AuditEntry, AuditFilter, AuditPage
+    from dragoman.admin.audit import AuditLine, AuditQuery
+
+PAGE = 10_000
+"""The most entries that are asked for at once."""
 
 COLUMNS = (
     *(Column("AT", "at", "moment"), Column("PRINCIPAL", "principal"), Column("KEY", "key"), Column("ACTION", "action")),
@@ -25,7 +28,7 @@ COLUMNS = (
     Column("OUTCOME", "allowed"),
 )
 
-FIELDS = ("at", "principal", "key", "action", "agent", "task_id", "subject", "peer", "allowed", "reason")
+FIELDS = ("at", "principal", "action", "agent", "task_id", "allowed", "reason", "peer", "subject", "key")
 """The members of an entry in JSON. An entry leaves out those that are empty."""
 
 WORDS: Mapping[str, Callable[[Any], str]] = {
@@ -70,14 +73,14 @@ def audit(
     The newest are shown, and --cursor leads to older ones. The settings audit and audit_retention determine what is
     kept, and for how long. See docs/keys.md.
     """
+    from dragoman.admin.audit import AuditQuery
     from dragoman.model.ids import SystemClock
-    from dragoman.store.audit import AuditFilter
 
     if everything and cursor:
         raise click.UsageError("--cursor: goes without --all, which begins with the oldest")
-    before = read_cursor(cursor) or None
+    read_cursor(cursor)
     now_ms = SystemClock().now_ms()
-    wanted = AuditFilter(
+    wanted = AuditQuery(
         principal=principal,
         key=None if key is None else parse_key_id(key),
         action=action,
@@ -86,80 +89,69 @@ def audit(
         refused=refused,
         since_ms=0 if since is None else _moment_ms("--since", since, now_ms),
         until_ms=None if until is None else _moment_ms("--until", until, now_ms),
+        limit=PAGE,
+        cursor=cursor,
+        forward=everything,
     )
     if everything:
         return _all(place, wanted)
-    rows, older = at_records(place, lambda store: _newest(store, wanted, limit, before))
-    more = "" if older is None else str(older)
-    return iter([_listing(place, wanted, rows, more)])
+    rows, older = finish(lambda: place.at_desk(lambda desk: _newest(desk, wanted, limit)))
+    return iter([_listing(place, wanted, rows, older)])
 
 
-def _listing(place: TaskPlace, wanted: "AuditFilter", rows: "Sequence[AuditEntry]", older: str = "") -> Listing:
+def _listing(place: TaskPlace, wanted: "AuditQuery", rows: "Sequence[AuditLine]", older: str = "") -> Listing:
     empty = "" if rows else "No entries." + _hint(place, wanted.principal)
     fields = [_fields(entry) for entry in rows]
     return Listing(
-        rows=fields, columns=COLUMNS, words=WORDS, name="at", lines=True, next_cursor=older, empty=empty, fields=FIELDS
+        rows=fields,
+        columns=COLUMNS,
+        words=WORDS,
+        name="at",
+        lines=True,
+        next_cursor=older,
+        empty=empty,
+        fields=FIELDS,
     )
 
 
-def _all(place: TaskPlace, wanted: "AuditFilter") -> Iterator[Listing]:
+def _all(place: TaskPlace, wanted: "AuditQuery") -> Iterator[Listing]:
     """All entries that fit, page by page."""
-    cursor: int | None = None
-    while True:
-        page = at_records(place, partial(_page_after, wanted, cursor))
-        if page.entries or cursor is None:
+    from dragoman.admin.audit import LIST_AUDIT
+
+    query: AuditQuery | None = wanted
+    while query is not None:
+        page = place.ask(LIST_AUDIT, query)
+        if page.entries or query is wanted:
             yield _listing(place, wanted, page.entries)
-        cursor = page.next_cursor
-        if cursor is None:
-            return
+        query = LIST_AUDIT.next_page(query, page)
 
 
-async def _page_after(wanted: "AuditFilter", cursor: int | None, store: "StoredRecords") -> "AuditPage":
-    return await store.audit.page(wanted, PAGE, cursor, forward=True)
+async def _newest(desk: Desk, wanted: "AuditQuery", limit: int) -> "tuple[Sequence[AuditLine], str]":
+    """The newest entries that fit, or those before a cursor, and the cursor of older ones; empty if there are none."""
+    from dragoman.admin.audit import LIST_AUDIT
 
-
-async def _newest(
-    store: "StoredRecords", wanted: "AuditFilter", limit: int, cursor: int | None
-) -> "tuple[Sequence[AuditEntry], int | None]":
-    """The newest entries that fit, or those before a cursor, and the cursor of older ones, if there are."""
-    pages: list[Sequence[AuditEntry]] = []
-    left = limit
-    while left:
-        page = await store.audit.page(wanted, min(PAGE, left), cursor)
-        pages.append(page.entries)
-        left -= len(page.entries)
-        cursor = page.next_cursor
-        if cursor is None:
-            break
+    pages, older = await read_pages(desk, LIST_AUDIT, wanted, limit)
     found = [entry for entries in reversed(pages) for entry in entries]
-    if cursor is None or not (await store.audit.page(wanted, 1, cursor)).entries:
-        return found, None
-    return found, cursor
+    if older is None or not (await desk.answer(LIST_AUDIT, replace(older, limit=1))).entries:
+        return found, ""
+    return found, older.cursor
 
 
 def _hint(place: TaskPlace, principal: str | None) -> str:
     """A hint, if the name of a principal lacks its prefix: `key:bob` for `bob`."""
     if principal is None or ":" in principal or principal == "anonymous":
         return ""
+    from dragoman.admin.audit import LIST_AUDIT, AuditQuery
+
     meant = [f"{kind}:{principal}" for kind in ("key", "operator")]
-    there = [name for name in meant if at_records(place, partial(_has_entries, name))]
+    there = [name for name in meant if place.ask(LIST_AUDIT, AuditQuery(principal=name, limit=1)).entries]
     return f" A principal's name begins with its kind: did you mean {' or '.join(there or meant[:1])}?"
 
 
-async def _has_entries(principal: str, store: "StoredRecords") -> bool:
-    from dragoman.store.audit import AuditFilter
-
-    return bool((await store.audit.page(AuditFilter(principal=principal), 1)).entries)
-
-
-def _fields(entry: "AuditEntry") -> dict[str, Any]:
-    """The entry's fields, without empty ones."""
-    import msgspec
-
-    from dragoman.model.ids import timestamp
-
-    said: dict[str, Any] = {"at": timestamp(entry.at_ms), **msgspec.to_builtins(entry)}
-    return {name: value for name, value in said.items() if name != "at_ms" and value != ""}
+def _fields(entry: "AuditLine") -> dict[str, Any]:
+    """The entry's fields, without empty ones. The task is the member `task_id`, as ever."""
+    said = {**to_builtins(entry), "task_id": entry.task}
+    return {name: said[name] for name in FIELDS if said[name] != ""}
 
 
 def _moment_ms(flag: str, text: str, now_ms: int) -> int:

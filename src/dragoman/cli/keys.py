@@ -5,14 +5,13 @@ the local store: the variable of the same meaning, which workers read, does not.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dragoman.cli.admin.key_records import all_keys, at_keys
-from dragoman.cli.admin.server import Desk, TaskPlace, with_server_by_flag
+from dragoman.cli.admin.server import Desk, ServerRefusal, TaskPlace, read_pages, with_server_by_flag
 from dragoman.cli.arguments import parse_key_id
 from dragoman.cli.listing import Listing, lists, rows_text
 from dragoman.cli.tables import json_flag
@@ -42,6 +41,11 @@ LIMITS = (
 
 NO_LIMIT = "none"
 """The word that takes a limit from a key."""
+
+PAGE = 1000
+"""The most keys that are asked for at once."""
+
+T = TypeVar("T")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -157,7 +161,7 @@ def create(
         limits=LimitChanges(**{limit: number for limit, number in limits.items() if number is not None}),
         force=force or place.server is None,  # nobody is locked out who can run this command on the store
     )
-    _show(place, at_keys(place, lambda desk: desk.answer(CREATE_KEY, wanted), make=True), as_json)
+    _show(place, _at_keys(place, lambda desk: desk.answer(CREATE_KEY, wanted), make=True), as_json)
 
 
 @keys.command("list")
@@ -165,11 +169,13 @@ def create(
 @with_server_by_flag
 def list_(place: TaskPlace) -> Listing:
     """Show every key ever made, oldest first, but not the secrets."""
+    from dragoman.admin.keys import LIST_KEYS, KeyQuery
     from dragoman.cli.key_text import key_listing
 
     where = place.server or hide_password(place.config.store)
-    found = at_keys(place, all_keys)
-    return key_listing(found, empty=f"No keys in {where}; `dragoman keys create NAME` makes one.")
+    found, _ = _at_keys(place, lambda desk: read_pages(desk, LIST_KEYS, KeyQuery(limit=PAGE)))
+    made = [key for page in found for key in page]
+    return key_listing(made, empty=f"No keys in {where}; `dragoman keys create NAME` makes one.")
 
 
 @keys.command()
@@ -186,7 +192,7 @@ def show(place: TaskPlace, key_id: str, as_json: bool) -> None:
     from dragoman.cli.key_text import describe_beginnings, key_listing, public_fields
 
     wanted = parse_key_id(key_id)
-    key, began = at_keys(place, lambda desk: _read_key(desk, wanted), wanted)
+    key, began = _at_keys(place, lambda desk: _read_key(desk, wanted), wanted)
     if as_json:
         click.echo(msgspec.json.encode({**public_fields(key), "began": began}).decode())
     else:
@@ -212,7 +218,7 @@ def update(place: TaskPlace, key_id: str, as_json: bool, **limits: int | None) -
         raise click.UsageError(f"name what to change: {flags}")
     wanted = parse_key_id(key_id)
     changes = LimitChanges(**{name: limit or None for name, limit in limits.items() if limit is not None})
-    key = at_keys(place, lambda desk: desk.answer(LIMIT_KEY, changes, wanted), wanted)
+    key = _at_keys(place, lambda desk: desk.answer(LIMIT_KEY, changes, wanted), wanted)
     if as_json:
         _show_fields(key)
         return
@@ -241,7 +247,7 @@ def rotate(place: TaskPlace, key_id: str, overlap: str | None, expires: str | No
         expires_s=None if expires is None else _age_s("--expires", expires, EXPIRES_MAX),
     )
     old = parse_key_id(key_id)
-    _show(place, at_keys(place, lambda desk: desk.answer(ROTATE_KEY, wanted, old), old), as_json)
+    _show(place, _at_keys(place, lambda desk: desk.answer(ROTATE_KEY, wanted, old), old), as_json)
 
 
 @keys.command()
@@ -266,7 +272,7 @@ def revoke(place: TaskPlace, key_id: str, as_json: bool, force: bool, stop: bool
             raise click.UsageError(f"{flag}: goes with --stop, which ends what the key began")
     wanted = parse_key_id(key_id)
     request = RevokeRequest(force=force, stop=stop, tasks=tasks, dry_run=dry_run)
-    revoked = at_keys(place, lambda desk: desk.answer(REVOKE_KEY, request, wanted), wanted)
+    revoked = _at_keys(place, lambda desk: desk.answer(REVOKE_KEY, request, wanted), wanted)
     key, began = revoked.key, revoked.began
     if as_json:
         _show_fields(key, changed=revoked.changed, **({} if began is None else {"began": began, "dry_run": dry_run}))
@@ -279,6 +285,30 @@ def revoke(place: TaskPlace, key_id: str, as_json: bool, force: bool, stop: bool
         click.echo(f"Key {key.id} of {key.name} was already revoked.")
     if began is not None:
         click.echo(describe_stop(key, began, tasks=tasks, dry_run=dry_run))
+
+
+def _at_keys(place: TaskPlace, work: Callable[[Desk], Awaitable[T]], key_id: str = "", *, make: bool = False) -> T:
+    """Run `work` with the keys of the server that is named, else of the local store, and return its result.
+
+    With `make` a missing store is created. Ends the command if that fails, with status 2 for wrong input, such as a
+    `key_id` that does not exist.
+    """
+    from dragoman.model.errors import A2AError, NotFound
+    from dragoman.store.path import hide_password
+
+    try:
+        return place.at_desk(work, make=make)
+    except (NotFound, ServerRefusal) as error:
+        if isinstance(error, ServerRefusal) and error.status != 404:
+            if error.status != 400:
+                raise
+            raise click.UsageError(error.message) from None
+        where = place.server or hide_password(place.config.store)
+        raise click.UsageError(
+            f"there is no key {key_id!r} in {where}: `dragoman keys list` shows their ids"
+        ) from error
+    except A2AError as error:
+        raise click.UsageError(error.message) from error
 
 
 async def _read_key(desk: Desk, key_id: str) -> "tuple[KeyLine, KeyBeginnings]":
@@ -338,11 +368,11 @@ def _served_agents(place: TaskPlace) -> list[str]:
     """The agents of the server that is named, or that runs on the local store; none if none answers."""
     import asyncio
 
-    from dragoman.admin.overview import AgentLines
+    from dragoman.admin.overview import LIST_AGENTS
 
     client = place.server_client()
     try:
-        return [] if client is None else [each.id for each in asyncio.run(client.get("/agents", {}, AgentLines)).agents]
+        return [] if client is None else [each.id for each in asyncio.run(client.answer(LIST_AGENTS, None)).agents]
     except click.ClickException:
         return []  # the command itself says so if it needs the server
 

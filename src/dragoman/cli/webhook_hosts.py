@@ -3,24 +3,17 @@
 Invariant: on the local store as from afar, the same functions answer. Neither bodies nor secrets are shown.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
 import click
 
-from dragoman.admin.question import Column
-from dragoman.cli.admin.server import AdminClient, ServerRefusal, TaskPlace, run, with_server
-from dragoman.cli.listing import Listing, lists
-from dragoman.cli.store_commands import at_store, operator
+from dragoman.cli.admin.server import ServerRefusal, TaskPlace, with_server
+from dragoman.cli.listing import Listing, lists, print_json, rows_of
 from dragoman.cli.tables import output, second
 
 if TYPE_CHECKING:
-    from dragoman.admin.webhooks import DeliveryReport, HostChanged
-    from dragoman.engine.admin.redelivery import Render
-    from dragoman.store.api import Store
-
-T = TypeVar("T")
+    from dragoman.admin.question import Question
+    from dragoman.admin.webhooks import DeliveryReport, HostChanged, HostName
 
 LANES = {
     "answers": "which answers",
@@ -39,14 +32,15 @@ def show(place: TaskPlace, wanted: str, form: str) -> None:
 
     Name it by the NUMBER that `list` shows, or by its webhook-id.
     """
-    from dragoman.admin.webhooks import DeliveryReport
-    from dragoman.engine.admin.deliveries import report_delivery
+    from dragoman.admin.webhooks import SHOW_WEBHOOK
+    from dragoman.model.errors import NotFound
 
-    report = _answer(
-        place,
-        lambda client: client.get(f"/webhooks/{quote(wanted, safe='')}", {}, DeliveryReport),
-        lambda store: report_delivery(store, renderer(), wanted, store.clock.now_ms()),
-    )
+    try:
+        report = place.at_desk(lambda desk: desk.answer(SHOW_WEBHOOK, None, wanted))
+    except (NotFound, ServerRefusal) as error:
+        if isinstance(error, ServerRefusal) and error.status != 404:
+            raise
+        raise click.UsageError(f"{error.message}: see `dragoman webhooks list`") from error
     if not _show_json(report, form):
         click.echo("\n".join(f"{name:<8}  {value}" for name, value in _facts(report) if value))
 
@@ -61,7 +55,9 @@ def pause(place: TaskPlace, host: str, form: str) -> None:
     That holds for every replica. HOST is hooks.example.org, which covers all its ports, hooks.example.org:8443, or
     https://hooks.example.org. Deliveries to it are kept in their order, and no attempt is counted.
     """
-    changed = _change(place, "pause", host)
+    from dragoman.admin.webhooks import PAUSE_HOST
+
+    changed = _change(place, PAUSE_HOST, host)
     if not _show_json(changed, form):
         already = "" if changed.changed else "already "
         click.echo(f"{changed.host} is {already}paused: {_deliveries(changed.waiting)} for it.")
@@ -76,7 +72,9 @@ def resume(place: TaskPlace, host: str, form: str) -> None:
 
     A call that failed before the pause waits for its next attempt: `redeliver NUMBER --pending` sends it at once.
     """
-    changed = _change(place, "resume", host)
+    from dragoman.admin.webhooks import RESUME_HOST
+
+    changed = _change(place, RESUME_HOST, host)
     if not changed.changed:
         raise click.ClickException(f"{changed.host} is not paused: `dragoman webhooks paused` shows which are")
     if not _show_json(changed, form):
@@ -91,84 +89,25 @@ def paused(place: TaskPlace) -> Listing:
 
     It also says since when they are paused, and by whom.
     """
-    from dragoman.admin.webhooks import PausedHostLines
-    from dragoman.engine.admin.paused_hosts import list_paused
+    from dragoman.admin.webhooks import LIST_PAUSED_HOSTS
 
-    found = _answer(
-        place,
-        lambda client: client.get("/webhooks/paused", {}, PausedHostLines),
-        lambda store: list_paused(store.outbox),
-    )
-    return Listing(
-        rows=found.hosts,
-        columns=(
-            *(Column("HOST", "host"), Column("SINCE", "since", "moment")),
-            *(Column("BY", "by"), Column("WAITING", "waiting")),
-        ),
-        name="host",
-        member="hosts",
-        document=found,
-        empty="No host is paused.",
-    )
+    return rows_of(LIST_PAUSED_HOSTS, place.ask(LIST_PAUSED_HOSTS, None), name="host")
 
 
-def renderer() -> "Render":
-    """Renders the bodies of deliveries again."""
-    from functools import partial
-
-    from dragoman.dialects.registry import push_forms
-    from dragoman.push.announcer import possible_bodies
-
-    return partial(possible_bodies, push_forms())
-
-
-def _change(place: TaskPlace, verb: str, host: str) -> "HostChanged":
-    from dragoman.admin.webhooks import HostChanged, HostName, read_host
-    from dragoman.engine.admin.paused_hosts import pause_host, resume_host
+def _change(place: TaskPlace, question: "Question[HostName, HostChanged]", host: str) -> "HostChanged":
+    from dragoman.admin.webhooks import HostName, read_host
     from dragoman.model.errors import InvalidParams
-    from dragoman.store.audit import AuditEntry
 
     try:
         name = read_host(host)
     except InvalidParams as error:
         raise click.UsageError(f"HOST {host!r}: {error.violations[0][1]}") from error
-
-    async def work(store: "Store") -> HostChanged:
-        now_ms, by = store.clock.now_ms(), operator()
-        changed = (
-            await pause_host(store.outbox, name, by, now_ms)
-            if verb == "pause"
-            else await resume_host(store.outbox, name, now_ms)
-        )
-        await store.audit.write([AuditEntry(at_ms=now_ms, principal=by, action=f"webhooks.{verb}", subject=name)])
-        return changed
-
-    return _answer(place, lambda client: client.post(f"/webhooks:{verb}", HostName(host=name), HostChanged), work)
-
-
-def _answer(
-    place: TaskPlace, remote: Callable[[AdminClient], Awaitable[T]], local: "Callable[[Store], Awaitable[T]]"
-) -> T:
-    """The answer of the server that is named, else of the local store. Ends the command if there is none."""
-    from dragoman.model.errors import NotFound
-
-    try:
-        if place.server is not None:
-            return run(remote(place.client()))
-        return at_store(place.config, local)
-    except NotFound as error:
-        raise click.UsageError(f"{error.message}: see `dragoman webhooks list`") from error
-    except ServerRefusal as error:
-        if error.status != 404:
-            raise
-        raise click.UsageError(f"{error.message}: see `dragoman webhooks list`") from error
+    return place.ask(question, HostName(host=name))
 
 
 def _show_json(found: object, form: str) -> bool:
-    import msgspec
-
     if form == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        print_json(found)
     return form == "json"
 
 

@@ -4,28 +4,26 @@ Invariant: neither bodies nor secrets are shown. Deliveries that are not dead ar
 or `--delivered`.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import click
+from msgspec.structs import replace
 
 from dragoman.admin.question import Column
-from dragoman.cli.admin.receipts import answer, read_receipts
-from dragoman.cli.admin.records import StoredRecords, at_records
-from dragoman.cli.admin.server import TaskPlace, run, with_server
+from dragoman.cli.admin.receipts import answer
+from dragoman.cli.admin.server import Desk, TaskPlace, finish, read_pages, with_server
 from dragoman.cli.arguments import WholeNumber
 from dragoman.cli.listing import Listing, lists, read_cursor
 from dragoman.cli.old_names import old_option
-from dragoman.cli.store_commands import at_store, operator
 from dragoman.cli.tables import json_flag, second
-from dragoman.cli.webhook_hosts import pause, paused, renderer, resume, show
+from dragoman.cli.webhook_hosts import pause, paused, resume, show
 
 if TYPE_CHECKING:
-    from dragoman.admin.webhooks import DeadLetters, DeadLettersChanged, DeliveryLine
-    from dragoman.store.api import Store
+    from dragoman.admin.webhooks import DeadLetters, DeadLettersChanged, DeliveryLine, DeliveryState
 
-NUMBERS_SHOWN = 10
-"""The audit trail lists up to this many numbers; beyond that, only their count."""
+PAGE = 10_000
+"""The most deliveries that are asked for at once."""
 
 
 @click.group()
@@ -81,30 +79,28 @@ ARRIVED_WORDS: Mapping[str, Callable[[Any], str]] = {
 @with_server
 def list_(place: TaskPlace, state: str | None, task_id: str | None, limit: int, cursor: str) -> Listing:
     """List pending and dead deliveries, or those that arrived."""
+    from dragoman.admin.webhooks import LIST_WEBHOOKS, DeliveryQuery
+
     number = read_cursor(cursor)
     arrived = state == "delivered"
-    if arrived:
-        rows = read_receipts(place, task_id, limit, number or None)
-    else:
-        rows = _read_owed(place, None if state is None else state == "dead", task_id, limit, number)
+    question = replace(LIST_WEBHOOKS, cursor=("before", "next_before")) if arrived else LIST_WEBHOOKS
+    query = DeliveryQuery(
+        state=cast("DeliveryState | None", state),
+        task=task_id,
+        limit=PAGE,
+        after=0 if arrived else number,
+        before=number or None if arrived else None,
+    )
+    pages, more = finish(lambda: place.at_desk(lambda desk: read_pages(desk, question, query, limit)))
     return Listing(
-        rows=rows,
+        rows=[line for page in pages for line in page],
         columns=ARRIVED if arrived else OWED,
         words=ARRIVED_WORDS if arrived else {"next": _next},
         name="number",
         lines=True,
-        next_cursor=str(rows[-1].number) if len(rows) == limit else "",
+        next_cursor="" if more is None else str(more.before if arrived else more.after),
         empty="No deliveries." if state is None else "None.",
     )
-
-
-def _read_owed(
-    place: TaskPlace, dead: bool | None, task_id: str | None, limit: int, after: int
-) -> "Sequence[DeliveryLine]":
-    from dragoman.engine.admin.deliveries import delivery_line
-
-    found = at_records(place, lambda store: store.outbox.owed(dead=dead, limit=limit, after=after, task_id=task_id))
-    return [delivery_line(owed) for owed in found]
 
 
 _as_one = json_flag("one JSON object")
@@ -129,7 +125,9 @@ def redeliver(
     deliveries that wait for their next attempt are tried now; those before them go first. With --delivered, deliveries
     that arrived are sent once more, with the same webhook-id, if the log of their task still says what they held.
     """
-    changed = _change(place, "webhooks.redeliver", _choose(numbers, everything, pending, delivered))
+    from dragoman.admin.webhooks import REDELIVER_WEBHOOKS
+
+    changed = place.ask(REDELIVER_WEBHOOKS, _choose(numbers, everything, pending, delivered))
     if as_json:
         _show_json(changed)
     elif changed.count or changed.pending or changed.again or not changed.refused:
@@ -151,13 +149,15 @@ def delete(
     place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending: bool, yes: bool, as_json: bool
 ) -> None:
     """Delete dead deliveries for good, by the NUMBERs of `list`. With --pending also others, if not under way."""
+    from dragoman.admin.webhooks import DELETE_WEBHOOKS
+
     chosen = _choose(numbers, everything, pending)
     if not yes:
-        there = at_records(place, lambda store: _count(store, chosen))
+        there = finish(lambda: place.at_desk(lambda desk: _count(desk, chosen)))
         if there:
             what = _letters(there) if not pending else f"{there} deliver{'y' if there == 1 else 'ies'}"
             click.confirm(f"Delete {'all ' if everything else ''}{what} for good?", abort=True, err=as_json)
-    changed = _change(place, "webhooks.delete", chosen)
+    changed = place.ask(DELETE_WEBHOOKS, chosen)
     if as_json:
         _show_json(changed)
     else:
@@ -178,43 +178,17 @@ def _choose(numbers: tuple[int, ...], everything: bool, pending: bool, delivered
     return DeadLetters(numbers=tuple(sorted(set(numbers))), all=everything, pending=pending, delivered=delivered)
 
 
-async def _count(store: "StoredRecords", chosen: "DeadLetters") -> int:
+async def _count(desk: Desk, chosen: "DeadLetters") -> int:
     """Count the deliveries that are chosen."""
+    from dragoman.admin.webhooks import LIST_WEBHOOKS, DeliveryQuery
+
     if chosen.all:
-        return (await store.outbox.owed_count())[1]
-    dead = None if chosen.pending else True
-    found = [await store.outbox.owed(dead=dead, limit=1, after=number - 1) for number in chosen.numbers]
-    return sum(bool(each) and each[0].number == number for each, number in zip(found, chosen.numbers, strict=True))
-
-
-def _change(place: TaskPlace, action: str, chosen: "DeadLetters") -> "DeadLettersChanged":
-    """Change deliveries, and record it in the audit trail."""
-    from dragoman.admin.webhooks import DeadLettersChanged
-    from dragoman.engine.admin import deliveries
-    from dragoman.store.audit import AuditEntry
-
-    if place.server is not None:
-        path = "/webhooks:redeliver" if action == "webhooks.redeliver" else "/webhooks:delete"
-        return run(place.client().post(path, chosen, DeadLettersChanged))
-
-    async def work(store: "Store") -> DeadLettersChanged:
-        now_ms = store.clock.now_ms()
-        if action == "webhooks.redeliver":
-            changed = await deliveries.redeliver(store, renderer(), chosen, now_ms)
-        else:
-            changed = await deliveries.drop(store, chosen, now_ms)
-        numbers = None if chosen.all else chosen.numbers
-        subject = _subject(numbers, changed.count + changed.pending + changed.again)
-        await store.audit.write([AuditEntry(at_ms=now_ms, principal=operator(), action=action, subject=subject)])
-        return changed
-
-    return at_store(place.config, work)
-
-
-def _subject(chosen: Collection[int] | None, count: int) -> str:
-    if chosen is None:
-        return f"all, {count}"
-    return ",".join(map(str, chosen)) if len(chosen) <= NUMBERS_SHOWN else f"{len(chosen)} chosen, {count}"
+        return (await desk.answer(LIST_WEBHOOKS, DeliveryQuery(limit=1))).dead
+    found = 0
+    for number in chosen.numbers:
+        query = DeliveryQuery(state=None if chosen.pending else "dead", after=number - 1, limit=1)
+        found += [line.number for line in (await desk.answer(LIST_WEBHOOKS, query)).deliveries] == [number]
+    return found
 
 
 def _report_missing(numbers: tuple[int, ...], changed: "DeadLettersChanged", pending: bool, others: str) -> None:
@@ -238,6 +212,8 @@ def _report_missing(numbers: tuple[int, ...], changed: "DeadLettersChanged", pen
 
 
 def _listed(numbers: Collection[int]) -> str:
+    from dragoman.admin.webhooks import NUMBERS_SHOWN
+
     more = len(numbers) - NUMBERS_SHOWN
     return ", ".join(map(str, list(numbers)[:NUMBERS_SHOWN])) + (f" and {more} others" if more > 0 else "")
 

@@ -5,13 +5,14 @@ Neither is ever printed.
 """
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import click
 from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from dragoman.admin.question import PREFIX, Answer, Given, Question
 from dragoman.cli.endings import Code, CommandFailed
@@ -19,8 +20,7 @@ from dragoman.cli.store_commands import at_place, at_store, login, operator, wit
 from dragoman.config import Config
 
 if TYPE_CHECKING:
-    from dragoman.admin.logs import Timeline
-    from dragoman.admin.tasks import DeletedTask, TaskFilter, TaskLines, TaskOrder, TaskReport
+    from dragoman.admin.tasks import DeletedTask
     from dragoman.dialects.sse import ServerSentEvent
     from dragoman.net.errors import EgressError
     from dragoman.store.api import Store
@@ -38,18 +38,6 @@ TIMEOUT_S = 60.0
 T = TypeVar("T")
 
 
-class TaskSource(Protocol):
-    """The tasks of everybody, as `dragoman.engine.admin.inspection.Inspector` reads them."""
-
-    async def list(
-        self, wanted: "TaskFilter", limit: int, cursor: str = "", order: "TaskOrder | None" = None
-    ) -> "TaskLines": ...
-
-    async def show(self, task_id: str) -> "TaskReport": ...
-
-    async def log(self, task_id: str, after: int, limit: int) -> "Timeline": ...
-
-
 class Desk(Protocol):
     """Answers the questions of the table: a server by its admin API, or a store."""
 
@@ -64,9 +52,18 @@ class TaskPlace(Struct, frozen=True):
     config: Config
     server: str | None
 
+    @property
+    def reads_store(self) -> bool:
+        """Whether the local store is read, and no server asked. Only a server can tell what it has in memory."""
+        return self.server is None and self.config.store != "memory:"
+
     def ask(self, question: Question[Given, Answer], given: Given, of: str = "") -> Answer:
         """Return the answer to a question about the id `of`. Ends the command if there is none."""
         return finish(lambda: self.at_desk(lambda desk: desk.answer(question, given, of), stored=question.stored))
+
+    def read(self, work: Callable[[Desk], Awaitable[T]]) -> T:
+        """Run `work` with what can tell of tasks: a server, or the local store. Ends the command if that fails."""
+        return finish(lambda: self.at_desk(work, stored=self.reads_store))
 
     def at_desk(self, work: Callable[[Desk], Awaitable[T]], *, stored: bool = True, make: bool = False) -> T:
         """Run `work` with the server that is named, else with the local store, and return its result.
@@ -80,19 +77,9 @@ class TaskPlace(Struct, frozen=True):
             return asyncio.run(_await(work(self.client())))
         return at_store(self.config, lambda store: work(_store_desk(store, self.config)), make=make)
 
-    def read(self, action: str, work: Callable[[TaskSource], Awaitable[T]], task_id: str = "") -> T:
-        """Run `work` with the tasks, and return its result. Ends the command if that fails.
-
-        Reading the store itself is noted in the audit trail as `action`, which a server does for its callers.
-        """
-        if self.server is not None or self.config.store == "memory:":
-            source = RemoteTasks(self.client())
-            return run(work(source))
-        return finish(lambda: at_store(self.config, lambda store: _inspect(store, action, task_id, work)))
-
     def is_served(self) -> bool:
         """Whether a server has the tasks: one that is named, or one that has the local store open."""
-        if self.server is not None or self.config.store == "memory:":
+        if not self.reads_store:
             return True
         from dragoman.store.open import is_served
 
@@ -187,19 +174,6 @@ class AdminClient:
         fields = urlencode({name: value for name, value in said.items() if value not in (None, "")})
         return await self._send(question.method, f"{path}?{fields}" if fields else path, None, question.answer)
 
-    async def get(self, path: str, query: Mapping[str, object], into: type[T]) -> T:
-        """Read something. Raises ClickException."""
-        fields = urlencode({name: value for name, value in query.items() if value not in (None, "")})
-        return await self._send("GET", f"{path}?{fields}" if fields else path, None, into)
-
-    async def post(self, path: str, body: object, into: type[T]) -> T:
-        """Change something. `body` None sends none. Raises ClickException."""
-        return await self._send("POST", path, body, into)
-
-    async def delete(self, path: str, query: Mapping[str, object], into: type[T]) -> T:
-        """Delete something. Raises ClickException."""
-        return await self._send("DELETE", f"{path}?{urlencode(query)}" if query else path, None, into)
-
     async def _send(self, method: str, path: str, body: object, into: type[T]) -> T:
         import msgspec
 
@@ -275,37 +249,6 @@ def describe_no_answer(error: "EgressError") -> str:
     return f"{str(error).removesuffix(': is it listening there?')}: is the server running?"
 
 
-class RemoteTasks:
-    """The tasks of a server, by its admin API."""
-
-    def __init__(self, client: AdminClient) -> None:
-        self._client = client
-
-    async def list(
-        self, wanted: "TaskFilter", limit: int, cursor: str = "", order: "TaskOrder | None" = None
-    ) -> "TaskLines":
-        """A page of the tasks that fit."""
-        import msgspec
-
-        from dragoman.admin.tasks import TaskLines
-
-        query = {**msgspec.structs.asdict(wanted), "limit": limit, "cursor": cursor, "order": order}
-        return await self._client.get("/tasks", query, TaskLines)
-
-    async def show(self, task_id: str) -> "TaskReport":
-        """One task."""
-        from dragoman.admin.tasks import TaskReport
-
-        return await self._client.get(f"/tasks/{quote(task_id, safe='')}", {}, TaskReport)
-
-    async def log(self, task_id: str, after: int, limit: int) -> "Timeline":
-        """At most `limit` events after seq `after`."""
-        from dragoman.admin.logs import Timeline
-
-        path = f"/tasks/{quote(task_id, safe='')}/log"
-        return await self._client.get(path, {"after": after, "limit": limit}, Timeline)
-
-
 def with_server(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the flags that name the server or the store to `command`, which is called with the resulting `place`."""
     return _placed(command, envvar=SERVER_ENV, help=f"The server.  [{SERVER_ENV}; default: that on the store]")
@@ -326,13 +269,6 @@ def _placed(command: Callable[..., Any], **server_flag: Any) -> Callable[..., An
     return with_store(click.option("--server", metavar="URL", **server_flag)(placed))
 
 
-def run(work: Awaitable[T]) -> T:
-    """Run `work` in a loop of its own, and return its result. Ends the command for an error of the protocol."""
-    import asyncio
-
-    return finish(lambda: asyncio.run(_await(work)))
-
-
 def finish(work: Callable[[], T]) -> T:
     """Do `work`. Ends the command for an error of the protocol, such as a task that does not exist."""
     from dragoman.model.errors import A2AError
@@ -341,6 +277,26 @@ def finish(work: Callable[[], T]) -> T:
         return work()
     except A2AError as error:
         raise CommandFailed(error.message, Code.REFUSED) from error
+
+
+async def read_pages(
+    desk: Desk, question: Question[Given, Answer], query: Given, limit: int | None = None
+) -> tuple[list[Any], Any]:
+    """The pages of lines that answer a query, each at most as long as it says, `limit` lines in all; all for None.
+
+    Returns the query for what follows as well; None if nothing does.
+    """
+    found: list[Any] = []
+    left = limit
+    more: Any = query
+    while more is not None and (left is None or left > 0):
+        if left is not None:
+            more = replace(more, limit=min(more.limit, left))
+        answer = await desk.answer(question, more)
+        found.append(getattr(answer, question.lines))
+        left = None if left is None else left - len(found[-1])
+        more = question.next_page(more, answer)
+    return found, more
 
 
 async def _await(work: Awaitable[T]) -> T:
@@ -358,15 +314,6 @@ def _store_desk(store: "Store", config: Config) -> Desk:
 
     mint, render = partial(make_key, secrets.token_bytes), partial(possible_bodies, push_forms())
     return StoreDesk(store, operator(), mint, render, config.prices)
-
-
-async def _inspect(store: "Store", action: str, task_id: str, work: Callable[[TaskSource], Awaitable[T]]) -> T:
-    from dragoman.engine.admin.inspection import Inspector
-    from dragoman.store.audit import AuditEntry
-
-    entry = AuditEntry(at_ms=store.clock.now_ms(), principal=operator(), action=action, task_id=task_id)
-    await store.audit.write([entry])
-    return await work(Inspector(store, store.clock))
 
 
 def _reason(status: int, body: bytes) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dragoman.cli.admin.server import TaskPlace, run, with_server
+from dragoman.cli.admin.server import TaskPlace, with_server
 from dragoman.cli.listing import print_json, repeat, repeat_in_place, watch_options
 from dragoman.cli.tables import output, table
 
@@ -35,13 +35,12 @@ def stats(place: TaskPlace, watch: bool, interval_s: float | None, form: str) ->
     It shows tasks, rates, times, streams, tokens, webhook deliveries and the store. With --watch in a pipe, a line each
     time.
     """
-    from dragoman.admin.overview import Stats
+    from dragoman.admin.overview import SHOW_STATS
 
     if interval_s is not None and not watch:
         raise click.UsageError("--interval: goes with --watch")
-    client = place.client()
     if not watch:
-        found = run(client.get("/stats", {}, Stats))
+        found = place.ask(SHOW_STATS, None)
         if form == "json":
             print_json(found)
         else:
@@ -54,7 +53,7 @@ def stats(place: TaskPlace, watch: bool, interval_s: float | None, form: str) ->
         """The numbers of this moment, and what has changed since the last ones."""
         nonlocal before, read_s
         now_s, last = monotonic(), before
-        before = run(client.get("/stats", {}, Stats))
+        before = place.ask(SHOW_STATS, None)
         took_s, read_s = now_s - read_s, now_s
         return rows(before, last, took_s)
 

@@ -5,19 +5,21 @@ Invariant: nothing is changed without a task id or a filter. The server notes th
 
 import sys
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
+from msgspec import convert, to_builtins
+from msgspec.structs import replace
 
 from dragoman.cli.a2a.commands.send import flags_in_order, keep_order, read_parts
 from dragoman.cli.a2a.settings import SettingsError
-from dragoman.cli.admin.server import TaskPlace, run, with_server
+from dragoman.cli.admin.server import TaskPlace, with_server
 from dragoman.cli.admin.task_choice import Filters, read_filters, task_table, with_filters
 from dragoman.cli.arguments import WholeNumber, complete_files
+from dragoman.cli.listing import print_json
 from dragoman.cli.tables import output
 
 if TYPE_CHECKING:
-    from dragoman.admin.tasks import CancelReport, ChangedTask, DeleteReport
+    from dragoman.admin.tasks import CancelReport, ChangedTask, DeleteReport, DeleteRequest
 
 with_reason = click.option("--reason", metavar="TEXT", default="", help="Why, for the task's log.")
 
@@ -65,7 +67,7 @@ def answer(
       dragoman admin tasks answer ID --text "Window seat, please"
       dragoman admin tasks answer ID --refuse --reason "not on a Friday"
     """
-    from dragoman.admin.tasks import ChangedTask
+    from dragoman.admin.tasks import ANSWER_TASK, TaskAnswer
 
     try:
         parts = list(read_parts(flags_in_order(ctx)))
@@ -74,10 +76,8 @@ def answer(
     if bool(parts) == (approve is not None):
         raise click.UsageError("say what to answer: --text, --file or --data, or else --approve or --refuse")
     said: Filters = {"parts": parts} if parts else {"approve": approve}
-    client = place.client()
     body = said | ({"reason": reason} if reason else {})
-    done = run(client.post(f"/tasks/{quote(task_id, safe='')}:answer", body, ChangedTask))
-    _show_changed(done, form)
+    _show_changed(place.ask(ANSWER_TASK, convert(to_builtins(body), TaskAnswer), task_id), form)
 
 
 @click.command()
@@ -91,9 +91,9 @@ def send_again(place: TaskPlace, task_id: str, form: str) -> None:
     """
     import msgspec
 
-    from dragoman.admin.tasks import SentAgain
+    from dragoman.admin.tasks import SEND_AGAIN
 
-    sent = run(place.client().post(f"/tasks/{quote(task_id, safe='')}:send-again", None, SentAgain))
+    sent = place.ask(SEND_AGAIN, None, task_id)
     if form == "json":
         click.echo(msgspec.json.encode(sent).decode())
     else:
@@ -115,11 +115,15 @@ def cancel(
 
     It needs a running server. Each task's log, and the audit trail, name you as the one who canceled it.
     """
+    from dragoman.admin.tasks import CANCEL_TASK, CANCEL_TASKS, CancelReason, CancelRequest
+
     filters = _choose(task_ids, given, dry_run=dry_run)
-    if task_ids:
-        _cancel_named(place, task_ids, reason, form)
-    else:
-        _cancel_fitting(place, {**filters, "limit": limit, "dry_run": dry_run, "reason": reason}, form)
+    for task_id in task_ids:
+        _show_changed(place.ask(CANCEL_TASK, CancelReason(reason=reason), task_id), form)
+    if filters:
+        wanted = CancelRequest(**filters, limit=limit, dry_run=dry_run, reason=reason)
+        report = place.ask(CANCEL_TASKS, wanted)
+        _show_report(report, report.canceled, "canceled", form)
 
 
 def _choose(task_ids: tuple[str, ...], given: dict[str, Any], *, dry_run: bool) -> Filters:
@@ -135,23 +139,6 @@ def _choose(task_ids: tuple[str, ...], given: dict[str, Any], *, dry_run: bool) 
     if task_ids and dry_run:
         raise click.UsageError("--dry-run: goes with filters; `dragoman admin tasks show ID` shows one task")
     return filters
-
-
-def _cancel_named(place: TaskPlace, task_ids: tuple[str, ...], reason: str, form: str) -> None:
-    from dragoman.admin.tasks import ChangedTask
-
-    client = place.client()
-    for task_id in task_ids:
-        path = f"/tasks/{quote(task_id, safe='')}:cancel"
-        done = run(client.post(path, {"reason": reason}, ChangedTask))
-        _show_changed(done, form)
-
-
-def _cancel_fitting(place: TaskPlace, body: Filters, form: str) -> None:
-    from dragoman.admin.tasks import CancelReport
-
-    report = run(place.client().post("/tasks:cancel", body, CancelReport))
-    _show_report(report, report.canceled, "canceled", form)
 
 
 @click.command()
@@ -179,49 +166,48 @@ def delete(
     pending webhook calls go with them. The audit trail names you as the one who deleted them. By ID it works without a
     running server, too.
     """
+    from dragoman.admin.tasks import DeleteRequest
+
     filters = _choose(task_ids, given, dry_run=dry_run)
     if task_ids:
         _delete_named(place, task_ids, form, force=force)
     else:
-        _delete_fitting(place, {**filters, "limit": limit, "force": force}, form, dry_run=dry_run, yes=yes)
+        wanted = DeleteRequest(**filters, limit=limit, force=force, dry_run=dry_run)
+        _delete_fitting(place, wanted, form, yes=yes)
 
 
 def _delete_named(place: TaskPlace, task_ids: tuple[str, ...], form: str, *, force: bool) -> None:
     import msgspec
 
-    from dragoman.admin.tasks import DeletedTask
+    from dragoman.admin.tasks import DELETE_TASK, DeleteQuery
 
-    client = place.client() if place.is_served() else None
+    served = place.is_served()
     for task_id in task_ids:
-        path = f"/tasks/{quote(task_id, safe='')}"
-        if client is None:
-            done = place.delete(task_id, force=force)
+        if served:
+            done = place.ask(DELETE_TASK, DeleteQuery(force=force), task_id)
         else:
-            done = run(client.delete(path, {"force": "true"} if force else {}, DeletedTask))
+            done = place.delete(task_id, force=force)
         click.echo(msgspec.json.encode(done).decode() if form == "json" else f"{done.id} is deleted.")
 
 
-def _delete_fitting(place: TaskPlace, body: Filters, form: str, *, dry_run: bool, yes: bool) -> None:
-    from dragoman.admin.tasks import DeleteReport
+def _delete_fitting(place: TaskPlace, wanted: "DeleteRequest", form: str, *, yes: bool) -> None:
+    from dragoman.admin.tasks import DELETE_TASKS
 
-    client = place.client()
-    if not (dry_run or yes):
+    if not (wanted.dry_run or yes):
         if not sys.stdin.isatty():
             raise click.UsageError("nobody can be asked here: add --yes to delete, or --dry-run to list")
-        fitting = run(client.post("/tasks:delete", body | {"dry_run": True}, DeleteReport)).matched
+        fitting = place.ask(DELETE_TASKS, replace(wanted, dry_run=True)).matched
         if fitting:
             click.echo(task_table(fitting))
             click.confirm(f"Delete {'this task' if len(fitting) == 1 else f'these {len(fitting)} tasks'}?", abort=True)
-    report = run(client.post("/tasks:delete", body | {"dry_run": dry_run}, DeleteReport))
+    report = place.ask(DELETE_TASKS, wanted)
     _show_report(report, report.deleted, "deleted", form)
 
 
 def _show_report(report: "CancelReport | DeleteReport", done: tuple[str, ...], verb: str, form: str) -> None:
     """Show what became of the tasks that fit. Ends the command with status 1 if some could not be changed."""
-    import msgspec
-
     if form == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
+        print_json(report)
     elif report.dry_run:
         if report.matched:
             click.echo(task_table(report.matched))

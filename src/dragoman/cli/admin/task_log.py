@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dragoman.cli.admin.server import AdminClient, ServerRefusal, TaskPlace, TaskSource, describe_no_answer, run
+from dragoman.cli.admin.server import AdminClient, Desk, ServerRefusal, TaskPlace, describe_no_answer
 from dragoman.cli.endings import Code, CommandFailed
 from dragoman.cli.tables import printable
 
@@ -36,15 +36,17 @@ PRUNED = (
 def show_log(place: TaskPlace, task_id: str, *, follow: bool, form: str) -> None:
     """Show the log of a task. Followed, it comes from the server, if one can be reached that lets this user in."""
     client = place.server_client() if follow else None
-    if client is None or not run(_follow(client, task_id, form, must=place.server is not None)):
-        place.read("tasks.log", lambda source: _show(source, task_id, follow=follow, form=form), task_id)
+    if client is None or not asyncio.run(_follow(client, task_id, form, must=place.server is not None)):
+        place.read(lambda desk: _show(desk, task_id, follow=follow, form=form))
 
 
-async def _show(source: TaskSource, task_id: str, *, follow: bool, form: str) -> None:
+async def _show(desk: Desk, task_id: str, *, follow: bool, form: str) -> None:
     """Show the log as it stands, and, followed, look for more until the task has ended."""
+    from dragoman.admin.logs import READ_LOG, LogQuery
+
     after = 0
     while True:
-        page = await source.log(task_id, after, PAGE)
+        page = await desk.answer(READ_LOG, LogQuery(after=after, limit=PAGE), task_id)
         if page.pruned:
             click.echo(PRUNED, err=True)
         for entry in page.events:

@@ -4,11 +4,11 @@ Invariant: nothing here changes anything. Only a server knows its upstreams, so 
 """
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import click
 
-from dragoman.cli.admin.server import TaskPlace, run, with_server
+from dragoman.cli.admin.server import TaskPlace, with_server
+from dragoman.cli.listing import print_json
 from dragoman.cli.tables import output, printable, table
 
 if TYPE_CHECKING:
@@ -28,13 +28,11 @@ def tree(place: TaskPlace, task_id: str, form: str) -> None:
 
     Tasks at other servers have their id and state there, as this server last heard it.
     """
-    import msgspec
+    from dragoman.admin.logs import READ_TREE
 
-    from dragoman.admin.logs import Tree
-
-    found = run(place.client().get(f"/tasks/{quote(task_id, safe='')}/tree", {}, Tree))
+    found = place.ask(READ_TREE, None, task_id)
     if form == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        print_json(found)
         return
     click.echo(table(HEAD, _rows(found)))
     if found.more:
@@ -50,14 +48,11 @@ def ask_upstream(place: TaskPlace, task_id: str, form: str) -> None:
 
     The server asks with the agent's own credentials. Exits with 1 if the other server does not answer.
     """
-    import msgspec
+    from dragoman.admin.tasks import ASK_UPSTREAM
 
-    from dragoman.admin.tasks import UpstreamAnswer
-
-    path = f"/tasks/{quote(task_id, safe='')}:ask-upstream"
-    answer = run(place.client().post(path, None, UpstreamAnswer))
+    answer = place.ask(ASK_UPSTREAM, None, task_id)
     if form == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+        print_json(answer)
     elif answer.failure:
         raise click.ClickException(
             printable(f"{answer.agent} does not tell how its task {answer.id} stands: {answer.failure}")

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dragoman.cli.admin.receipts import describe_deliveries
-from dragoman.cli.admin.server import TaskPlace, TaskSource, with_server
+from dragoman.cli.admin.server import TaskPlace, read_pages, with_server
 from dragoman.cli.admin.task_choice import COLUMNS, WORDS, describe_state, read_filters, with_filters
 from dragoman.cli.admin.task_log import show_log
 from dragoman.cli.command_table import CommandTable
-from dragoman.cli.listing import Listing, lists
+from dragoman.cli.listing import Listing, lists, print_json
 from dragoman.cli.tables import age, output, printable
 
 if TYPE_CHECKING:
-    from dragoman.admin.tasks import TaskFilter, TaskLine, TaskOrder, TaskReport
+    from dragoman.admin.tasks import TaskOrder, TaskReport
 
 UNREADABLE = "its record is damaged: only what is shown here is known of it"
 """The line about a task that cannot be read."""
@@ -47,10 +47,12 @@ def tasks() -> None:
 @with_server
 def list_(place: TaskPlace, order: "TaskOrder | None", limit: int, cursor: str, **given: Any) -> Listing:
     """List tasks, newest status first, or in another order."""
-    from dragoman.admin.tasks import TaskFilter
+    from dragoman.admin.tasks import LIST_TASKS, TaskQuery
 
-    wanted = TaskFilter(**read_filters(given))
-    found, more = place.read("tasks.list", lambda source: _collect(source, wanted, limit, cursor, order))
+    wanted = TaskQuery(**read_filters(given), order=order, limit=PAGE, cursor=cursor)
+    pages, after = place.read(lambda desk: read_pages(desk, LIST_TASKS, wanted, limit))
+    found = [task for page in pages for task in page]
+    more = "" if after is None else after.cursor
     return Listing(
         rows=found,
         columns=COLUMNS,
@@ -68,11 +70,11 @@ def list_(place: TaskPlace, order: "TaskOrder | None", limit: int, cursor: str, 
 @with_server
 def show(place: TaskPlace, task_id: str, form: str) -> None:
     """Show a task by its ID, with its webhook deliveries."""
-    import msgspec
+    from dragoman.admin.tasks import SHOW_TASK
 
-    report = place.read("tasks.show", lambda source: source.show(task_id), task_id)
+    report = place.read(lambda desk: desk.answer(SHOW_TASK, None, task_id))
     if form == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
+        print_json(report)
     else:
         click.echo(_describe(report))
         if deliveries := describe_deliveries(place, task_id):
@@ -90,20 +92,6 @@ def log(place: TaskPlace, task_id: str, follow: bool, form: str) -> None:
     With --follow, a connection to a server that breaks is made anew, and the log goes on where it stopped.
     """
     show_log(place, task_id, follow=follow, form=form)
-
-
-async def _collect(
-    source: TaskSource, wanted: "TaskFilter", limit: int, cursor: str, order: "TaskOrder | None"
-) -> "tuple[list[TaskLine], str]":
-    """The first `limit` tasks that fit, from a cursor on, and the cursor of more; empty if there are none."""
-    found: list[TaskLine] = []
-    while len(found) < limit:
-        page = await source.list(wanted, min(PAGE, limit - len(found)), cursor, order)
-        found += page.tasks
-        cursor = page.next_cursor
-        if not cursor:
-            break
-    return found, cursor
 
 
 def _describe(report: "TaskReport") -> str:

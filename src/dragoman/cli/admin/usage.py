@@ -7,16 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from dragoman.admin.question import Column
-from dragoman.cli.admin.server import TaskPlace, finish, run, with_server
+from dragoman.cli.admin.server import Desk, TaskPlace, with_server
 from dragoman.cli.listing import Listing, lists
-from dragoman.cli.store_commands import at_store, operator
 from dragoman.cli.tables import printable
 
 if TYPE_CHECKING:
     from dragoman.admin.usage import UsageLine, UsageQuery, UsageReport
-    from dragoman.store.api import Store
 
 PAGE = 10_000
 """The most groups of one page."""
@@ -56,7 +55,7 @@ def usage(place: TaskPlace, by: str, since: str, until: str) -> Listing:
     from dragoman.admin.usage import UsageQuery
 
     check(by, since, until)
-    report = _read(place, UsageQuery(by=by, since=since, until=until, limit=PAGE))
+    report = place.read(lambda desk: _read(desk, UsageQuery(by=by, since=since, until=until, limit=PAGE)))
     agents = ", ".join(map(printable, report.silent_agents))
     return Listing(
         rows=[_fields(line, report) for line in report.lines],
@@ -87,37 +86,13 @@ def check(by: str, since: str, until: str) -> None:
         raise click.UsageError(f"--since {since}: is after --until {until}")
 
 
-def _read(place: TaskPlace, query: "UsageQuery") -> "UsageReport":
+async def _read(desk: Desk, query: "UsageQuery") -> "UsageReport":
     """All pages as one report."""
-    from msgspec.structs import asdict, replace
+    from dragoman.admin.usage import SHOW_USAGE
 
-    from dragoman.admin.usage import UsageReport
-
-    if place.server is None and place.config.store != "memory:":
-        return finish(lambda: at_store(place.config, lambda store: _read_store(store, place, query)))
-    client = place.client()
-
-    async def read() -> UsageReport:
-        report = await client.get("/usage", asdict(query), UsageReport)
-        while report.next_cursor is not None:
-            page = await client.get("/usage", {**asdict(query), "cursor": report.next_cursor}, UsageReport)
-            report = replace(report, lines=report.lines + page.lines, next_cursor=page.next_cursor)
-        return report
-
-    return run(read())
-
-
-async def _read_store(store: "Store", place: TaskPlace, query: "UsageQuery") -> "UsageReport":
-    from msgspec.structs import replace
-
-    from dragoman.engine.admin.usage_report import UsageReporter
-    from dragoman.store.audit import AuditEntry
-
-    await store.audit.write([AuditEntry(at_ms=store.clock.now_ms(), principal=operator(), action="usage.show")])
-    reporter = UsageReporter(store, store.clock, place.config.prices)
-    report = await reporter.report(query)
-    while report.next_cursor is not None:
-        page = await reporter.report(replace(query, cursor=report.next_cursor))
+    report = page = await desk.answer(SHOW_USAGE, query)
+    while (following := SHOW_USAGE.next_page(query, page)) is not None:
+        page = await desk.answer(SHOW_USAGE, following)
         report = replace(report, lines=report.lines + page.lines, next_cursor=page.next_cursor)
     return report
 
