@@ -182,8 +182,8 @@ FAULTS = (
         "the document is printed twice",
         "OUT_002",
         SEND,
-        "        output.answer(answer)\n",
-        "        output.answer(answer)\n        output.answer(answer)\n",
+        "        output.update(answer)\n",
+        "        output.update(answer)\n        output.update(answer)\n",
     ),
     _fault(
         "JSON lines are indented",
@@ -286,13 +286,13 @@ FAULTS = (
         '                yield f"{path}{name}: is missing"',
         "                pass",
     ),
-    _fault("pages begin anew", "TASK_LIST_001", TASK, "            page_token=page_token,\n", ""),
+    _fault("pages begin anew", "TASK_LIST_001", TASK, "        page_token=page_token,\n", ""),
     _fault(
         "a subscription is not printed",
         "TASK_SUBSCRIBE_001",
         TASK,
-        "on_update=session.output.update if stream else None)\n        if not stream:\n            session",
-        "on_update=None)\n        if not stream:\n            session",
+        "on_update=session.output.update if stream else None)\n    if not stream:\n        session",
+        "on_update=None)\n    if not stream:\n        session",
     ),
     _fault(
         "the task at the beginning of a stream is passed over",

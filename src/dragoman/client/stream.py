@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import NoReturn
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from dragoman.client import recovery
 from dragoman.client.endpoint import AgentEndpoint
@@ -153,7 +153,7 @@ class TaskStream:
                 return self._answer(GetTask(id=task_id))
             case PieceSource.CALL:
                 if isinstance(self._operation, StreamMessage) and not self._streams:
-                    return self._answer(_to_send(self._operation))
+                    return self._answer(SendMessage(**asdict(self._operation)))
                 return self._endpoint.events(self._operation, resumed, position)
 
     async def _answer(self, operation: SendMessage | GetTask) -> AsyncGenerator[Batch, None]:
@@ -347,11 +347,6 @@ def check_task(answer: object, task_id: str) -> Task:
     if answer.id and answer.id != task_id:
         raise InvalidAgentResponse(f"expected the task {task_id}, got the task {answer.id[:SHOWN_MAX]!r}")
     return answer
-
-
-def _to_send(operation: StreamMessage) -> SendMessage:
-    """Return the same call without a stream."""
-    return SendMessage(**{name: getattr(operation, name) for name in SendMessage.__struct_fields__})
 
 
 def _log_disagreement(task_id: str, read: Task | Exception) -> None:

@@ -36,6 +36,11 @@ class AgentCredentials(Struct, frozen=True, kw_only=True):
         return self.credentials is not None or bool(self.query)
 
 
+def secret_values(settings: Settings) -> list[str]:
+    """The credentials among the settings, which no output may have."""
+    return [settings.text(name) for name in ("bearer", "api-key", "client-secret") if settings.text(name)]
+
+
 def permitted(settings: Settings, name: str, agent: str) -> str:
     """Return the credential `name` if the agent that the reference `agent` names may see it, else an empty text."""
     value = settings.text(name)
@@ -73,8 +78,7 @@ def choose_credentials(
     """
     bearer, key = permitted(settings, "bearer", agent), permitted(settings, "api-key", agent)
     warnings = [text for name in ("bearer", "api-key") if (text := refusal(settings, name, agent))]
-    given = (settings.text(name) for name in ("bearer", "api-key", "client-secret"))
-    secrets = tuple(value for value in (*given, stored.token if stored is not None else "") if value)
+    secrets = (*secret_values(settings), *([stored.token] if stored is not None and stored.token else []))
     if key:
         place = _api_key_place(schemes)
         if place is not None:

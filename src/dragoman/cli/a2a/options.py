@@ -1,25 +1,21 @@
-"""The options that client commands share, and the command class that reports failures in the chosen output.
+"""The options that client commands share, and commands made of their work, which report failures in the chosen output.
 
 Invariant: every option can come from the environment or a file except `--stream`, `--help` and `--version`, which
 change what a command does (a2a-cli §5.2). A failure is one error document with `-o json`, and one line with `text`.
 """
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
+from inspect import signature
 from typing import Any, NoReturn, TypeVar
 
 import click
 
-from dragoman.cli.a2a.settings import SETTINGS, Settings, SettingsError, load_settings
+from dragoman.cli.a2a.settings import OUTPUTS, SettingsError
 from dragoman.cli.arguments import EXPOSED, complete_files, complete_words
 from dragoman.cli.endings import Code, asks_for_json, help_hint, usage_text
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-OUTPUTS = ("text", "json")
-
-_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h)?", re.ASCII)
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def _option(*names: str, **attributes: Any) -> Callable[[F], F]:
@@ -129,41 +125,40 @@ def waiting_options(command: F) -> F:
     return command
 
 
-def settings_of(options: Mapping[str, Any]) -> Settings:
-    """Read the settings of a command from the options that click parsed and from all other sources.
+def client_command(
+    group: click.Group | None = None, name: str | None = None, *, connects: bool = True, lines: bool = False
+) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], click.Command]:
+    """Make a command of its work, a coroutine function. Its options are its own, then those of a wait and of an agent.
 
-    Raises SettingsError.
+    The work gets a session, or the settings and the output if it `connects` to no agent, and the values of those
+    options and arguments that it names. JSON is one object a line with `lines`, or with the option `--stream`.
     """
-    flags: dict[str, Sequence[str]] = {}
-    for setting in SETTINGS:
-        given = options.get(setting.name.replace("-", "_"))
-        if given is None or given is False or given == ():
-            continue
-        flags[setting.name] = tuple(map(str, given)) if isinstance(given, tuple) else (_text(given),)
-    return load_settings(flags)
 
+    def declare(work: Callable[..., Coroutine[Any, Any, None]]) -> click.Command:
+        own = work.__dict__.pop("__click_params__", [])
+        arguments = {each.name for each in own if isinstance(each, click.Argument)}
+        named = list(signature(work).parameters)[1 if connects else 2 :]
 
-def _text(given: Any) -> str:
-    return "true" if given is True else str(given)
+        @wraps(work)
+        def run(**values: Any) -> None:
+            from dragoman.cli.a2a.session import run_command, run_session
 
+            given = {each: values[each] for each in named}
+            options = {each: value for each, value in values.items() if each not in arguments}
+            by_line = lines or bool(values.get("stream"))
+            if connects:
+                run_session(options, lambda session: work(session, **given), lines=by_line)
+            else:
+                run_command(options, lambda settings, output, _: work(settings, output, **given), lines=by_line)
 
-def seconds(settings: Settings, name: str) -> float | None:
-    """Read a duration: `30`, `30s`, `500ms`, `5m`, `1h`; None if it is not set. Raises SettingsError."""
-    text = settings.text(name)
-    if not text:
-        return None
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise SettingsError(f"{settings.describe(name)} is {text!r}: use a duration such as 30s, 500ms or 5m")
-    return float(match[1]) * _UNITS_S[match[2] or "s"]
+        waiting_options(agent_options(run))
+        vars(run)["__click_params__"] += own  # click shows the last first
+        command = click.command(name, cls=ClientCommand)(run)
+        if group is not None:
+            group.add_command(command)
+        return command
 
-
-def output_of(settings: Settings) -> str:
-    """Return the output format. Raises SettingsError for another word than text or json."""
-    chosen = settings.text("output") or "text"
-    if chosen not in OUTPUTS:
-        raise SettingsError(f"{settings.describe('output')} is {chosen!r}: use text or json")
-    return chosen
+    return declare
 
 
 class ClientCommand(click.Command):

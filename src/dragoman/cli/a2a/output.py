@@ -5,7 +5,8 @@ protocol's own types. A line that was printed has been flushed.
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -15,7 +16,6 @@ from dragoman.cli.a2a.text import (
     card_lines,
     field,
     list_lines,
-    message_lines,
     printable,
     push_config_lines,
     task_lines,
@@ -24,7 +24,6 @@ from dragoman.cli.a2a.text import (
 from dragoman.cli.endings import error_document, sentence
 from dragoman.dialects.v1.encode import encode_push_configs, encode_task_list, encode_update
 from dragoman.model.card import AgentCard
-from dragoman.model.message import Message
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import Task
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, TaskList, Update
@@ -40,26 +39,11 @@ class Output:
 
     def task(self, task: Task) -> None:
         """Print a task: bare in JSON (`task get`, `cancel`, `subscribe`)."""
-        if self.form == "json":
-            self._json(msgspec.json.encode(task))
-        else:
-            print_lines(task_lines(task, verbose=self._verbose))
-
-    def answer(self, answer: Task | Message) -> None:
-        """Print the answer to `send`: a SendMessageResponse in JSON."""
-        if self.form == "json":
-            self._json(encode_update(answer))
-        elif isinstance(answer, Task):
-            print_lines(task_lines(answer, verbose=self._verbose))
-        else:
-            print_lines(message_lines(answer, verbose=self._verbose))
+        self._print(lambda: msgspec.json.encode(task), task_lines(task, verbose=self._verbose))
 
     def update(self, update: Update) -> None:
-        """Print an event of a stream: a StreamResponse in JSON."""
-        if self.form == "json":
-            self._json(encode_update(update))
-        else:
-            print_lines(update_lines(update, verbose=self._verbose))
+        """Print the answer to `send`, or an event of a stream: a SendMessageResponse or a StreamResponse in JSON."""
+        self._print(lambda: encode_update(update), update_lines(update, verbose=self._verbose))
 
     def report(self, update: Update) -> None:
         """Print the report of a webhook: an event, and in text which task it is about."""
@@ -79,30 +63,24 @@ class Output:
 
     def push_config(self, config: PushConfig) -> None:
         """Print a webhook, without credentials."""
-        if self.form == "json":
-            self._json(encode_push_configs(config))
-        else:
-            print_lines(push_config_lines(config))
+        self._print(lambda: encode_push_configs(config), push_config_lines(config))
 
     def push_configs(self, configs: tuple[PushConfig, ...]) -> None:
         """Print all webhooks of a task."""
-        if self.form == "json":
-            self._json(encode_push_configs(configs))
-        else:
-            for config in configs:
-                print_lines((*push_config_lines(config), ""))
+        lines = (line for config in configs for line in (*push_config_lines(config), ""))
+        self._print(lambda: encode_push_configs(configs), lines)
 
     def card(self, whole: dict[str, Any], card: AgentCard, more: Iterable[str] = ()) -> None:
         """Print a card: exactly as it came in JSON. `more` are further lines of text."""
-        if self.form == "json":
-            self._json(msgspec.json.encode(whole))
-        else:
-            print_lines((*card_lines(card, verbose=self._verbose), *more))
+        self.value(whole, chain(card_lines(card, verbose=self._verbose), more))
 
     def value(self, value: Any, lines: Iterable[str]) -> None:
         """Print a result that is no type of the protocol: `value` as JSON, `lines` as text."""
+        self._print(lambda: msgspec.json.encode(value), lines)
+
+    def _print(self, encode: Callable[[], bytes], lines: Iterable[str]) -> None:
         if self.form == "json":
-            self._json(msgspec.json.encode(value))
+            self._json(encode())
         else:
             print_lines(lines)
 

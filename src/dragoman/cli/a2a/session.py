@@ -13,12 +13,11 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from dragoman.cli.a2a.credentials import AgentCredentials, choose_credentials, mutual_tls, refusal
+from dragoman.cli.a2a.credentials import AgentCredentials, choose_credentials, mutual_tls, refusal, secret_values
 from dragoman.cli.a2a.failures import Failure, failure_of
-from dragoman.cli.a2a.options import output_of, seconds, settings_of
 from dragoman.cli.a2a.output import Output, print_failure, warn
 from dragoman.cli.a2a.reference import ResolvedCard, is_loopback, origin_of, resolve_card
-from dragoman.cli.a2a.settings import Level, Settings, SettingsError
+from dragoman.cli.a2a.settings import Level, Settings, SettingsError, output_of, seconds, settings_of
 from dragoman.cli.a2a.tokens import stored_token
 from dragoman.cli.a2a.wire import DebugLog, redact
 from dragoman.cli.endings import Code
@@ -207,7 +206,7 @@ async def open_session(settings: Settings, output: Output, task: KnownTask) -> A
         origins = _origins(settings, resolved)
         if shown.query and is_grpc(interface.url):
             warn("the API key belongs into the query of the URL, which gRPC does not have: it is not sent")
-        elif shown.query and _origin(interface.url) in _http_origins([resolved.found.url, *origins]):
+        elif shown.query and origin_of(interface.url) in _http_origins([resolved.found.url, *origins]):
             joint = "&" if "?" in interface.url else "?"
             interface = replace(interface, url=f"{interface.url}{joint}{shown.query}")
         if debug is not None:
@@ -408,7 +407,7 @@ def _origins(settings: Settings, resolved: ResolvedCard) -> list[str]:
 
 def _http_origins(urls: Sequence[str]) -> set[str]:
     """Return the origins of the URLs that are not of gRPC."""
-    return {_origin(url) for url in urls if not is_grpc(url)}
+    return {origin_of(url) for url in urls if not is_grpc(url)}
 
 
 def _warn_about_credentials(settings: Settings, shown: AgentCredentials, url: str) -> None:
@@ -430,15 +429,6 @@ def _timeouts(settings: Settings) -> Timeouts:
     if limit_s is None:
         return Timeouts(mend_s=MEND_S)
     return Timeouts(answer_s=max(limit_s, 1.0) + 1.0, mend_s=MEND_S)
-
-
-def secret_values(settings: Settings) -> list[str]:
-    """The credentials among the settings, which no output may have."""
-    return [settings.text(name) for name in ("bearer", "api-key", "client-secret") if settings.text(name)]
-
-
-def _origin(url: str) -> str:
-    return origin_of(url)
 
 
 def _resume_command(settings: Settings, task: KnownTask) -> str:

@@ -9,10 +9,12 @@ that the same file names.
 """
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -27,6 +29,12 @@ FILE_BYTES_MAX = 1024 * 1024
 """The largest file that is read."""
 
 
+OUTPUTS = ("text", "json")
+
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h)?", re.ASCII)
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
 class SettingsError(Exception):
     """A setting that cannot be used. The message names it, its source and the fix."""
 
@@ -36,11 +44,13 @@ class ClientSetting(Struct, frozen=True, kw_only=True):
 
     `secret` values are never shown. A setting that `guards` TLS or secrets cannot come from a file that was found.
     `identifies` marks what tells the agent who is calling; it goes only where its source may send it. A setting that is
-    not `stored` is read from flags and variables alone.
+    not `stored` is read from flags and variables alone. Outside of flags a `separator` parts the values of one that is
+    repeatable.
     """
 
     name: str
     default: str = ""
+    separator: str = ""
     secret: bool = False
     guards: bool = False
     identifies: bool = False
@@ -55,7 +65,7 @@ class ClientSetting(Struct, frozen=True, kw_only=True):
 SETTINGS: tuple[ClientSetting, ...] = (
     ClientSetting(name="agent-card"),
     ClientSetting(name="a2a-version", default="highest that both speak, never below 1.0"),
-    ClientSetting(name="transport", default="the card's order"),
+    ClientSetting(name="transport", separator=",", default="the card's order"),
     ClientSetting(name="dialect", default="what the card says"),
     ClientSetting(name="output", default="text"),
     ClientSetting(name="verbose", default="false"),
@@ -67,8 +77,8 @@ SETTINGS: tuple[ClientSetting, ...] = (
     ClientSetting(name="context-id"),
     ClientSetting(name="task-id"),
     ClientSetting(name="metadata"),
-    ClientSetting(name="svc-param", secret=True, identifies=True),
-    ClientSetting(name="extension"),
+    ClientSetting(name="svc-param", separator="\n", secret=True, identifies=True),
+    ClientSetting(name="extension", separator=","),
     ClientSetting(name="history"),
     ClientSetting(name="insecure", default="false", guards=True),
     ClientSetting(name="ca-cert", default="the system's", guards=True),
@@ -79,7 +89,7 @@ SETTINGS: tuple[ClientSetting, ...] = (
     ClientSetting(name="token-url", guards=True, identifies=True),
     ClientSetting(name="client-cert", identifies=True),
     ClientSetting(name="client-key", identifies=True),
-    ClientSetting(name="trust-origin", guards=True),
+    ClientSetting(name="trust-origin", separator=",", guards=True),
     ClientSetting(name="card-keys", guards=True),
     ClientSetting(name="config", default="the nearest .env above the working directory", stored=False),
 )
@@ -194,15 +204,10 @@ class Settings:
             yield Value(_split(setting, said), file.level, str(file.path))
 
 
-_LISTS = {"transport": ",", "svc-param": "\n", "extension": ",", "trust-origin": ","}
-"""Repeatable settings, and what separates their values outside of flags."""
-
-
 def _split(setting: ClientSetting, said: str) -> tuple[str, ...]:
-    separator = _LISTS.get(setting.name)
-    if separator is None:
+    if not setting.separator:
         return (said,)
-    return tuple(each.strip() for each in said.replace("\\n", "\n").split(separator) if each.strip())
+    return tuple(each.strip() for each in said.replace("\\n", "\n").split(setting.separator) if each.strip())
 
 
 def load_settings(
@@ -270,3 +275,40 @@ def _complaints(file: _File) -> Iterator[str]:
     secrets = {setting.variable for setting in SETTINGS if setting.secret}
     if secrets & set(file.values) and file.path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         yield f"{file.path} holds a secret and others may read it: run `chmod 600 {file.path}`"
+
+
+def settings_of(options: Mapping[str, Any]) -> Settings:
+    """Read the settings of a command from the options that click parsed and from all other sources.
+
+    Raises SettingsError.
+    """
+    flags: dict[str, Sequence[str]] = {}
+    for setting in SETTINGS:
+        given = options.get(setting.name.replace("-", "_"))
+        if given is None or given is False or given == ():
+            continue
+        flags[setting.name] = tuple(map(str, given)) if isinstance(given, tuple) else (_text(given),)
+    return load_settings(flags)
+
+
+def _text(given: Any) -> str:
+    return "true" if given is True else str(given)
+
+
+def seconds(settings: Settings, name: str) -> float | None:
+    """Read a duration: `30`, `30s`, `500ms`, `5m`, `1h`; None if it is not set. Raises SettingsError."""
+    text = settings.text(name)
+    if not text:
+        return None
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise SettingsError(f"{settings.describe(name)} is {text!r}: use a duration such as 30s, 500ms or 5m")
+    return float(match[1]) * _UNITS_S[match[2] or "s"]
+
+
+def output_of(settings: Settings) -> str:
+    """Return the output format. Raises SettingsError for another word than text or json."""
+    chosen = settings.text("output") or "text"
+    if chosen not in OUTPUTS:
+        raise SettingsError(f"{settings.describe('output')} is {chosen!r}: use text or json")
+    return chosen

@@ -5,7 +5,8 @@ content, and one empty line; the content itself has no empty line, so that a rea
 """
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -112,25 +113,27 @@ def artifact_lines(artifact: Artifact, *, verbose: bool = False) -> Iterator[str
     yield from part_lines(artifact.parts, text="Text", data="Data")
 
 
+def join_texts(parts: Iterable[Part]) -> Iterator[str | Part]:
+    """Yield parts in their order, and texts that follow each other as one text."""
+    for is_text, run in groupby(parts, key=lambda part: part.text is not None):
+        if is_text:
+            yield "".join(part.text or "" for part in run)
+        else:
+            yield from run
+
+
 def part_lines(parts: Sequence[Part], *, text: str, data: str) -> Iterator[str]:
-    """Yield parts: texts that follow each other as one block, data as formatted JSON, files by name and size.
+    """Yield parts: texts as blocks, data as formatted JSON, files by name and size.
 
     `text` and `data` are the labels of the blocks.
     """
-    texts: list[str] = []
-    for part in parts:
-        if part.text is not None:
-            texts.append(part.text)
-            continue
-        if texts:
-            yield from block(text, "".join(texts))
-            texts = []
-        if part.data is not UNSET:
+    for part in join_texts(parts):
+        if isinstance(part, str):
+            yield from block(text, part)
+        elif part.data is not UNSET:
             yield from block(data, json_text(part.data))
         else:
             yield field("File", describe_file(part))
-    if texts:
-        yield from block(text, "".join(texts))
 
 
 def describe_file(part: Part) -> str:

@@ -17,7 +17,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from dragoman.cli.a2a.text import describe_file, json_text, printable
+from dragoman.cli.a2a.text import describe_file, join_texts, json_text, printable
 from dragoman.client.task_fold import TaskFold
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, TaskState
@@ -121,17 +121,10 @@ class TaskView:
 
 def render_parts(parts: tuple[Part, ...]) -> Iterator[RenderableType]:
     """Yield parts for a terminal: texts as Markdown, data as JSON, files by name and size."""
-    texts: list[str] = []
-    for part in parts:
-        if part.text is not None:
-            texts.append(part.text)
-            continue
-        if texts:
-            yield Markdown(printable("".join(texts)), hyperlinks=False)
-            texts = []
-        if part.data is not UNSET:
+    for part in join_texts(parts):
+        if isinstance(part, str):
+            yield Markdown(printable(part), hyperlinks=False)
+        elif part.data is not UNSET:
             yield Text(printable(json_text(part.data)))
         else:
             yield Text(f"▤ {printable(describe_file(part))}", style="bold")
-    if texts:
-        yield Markdown(printable("".join(texts)), hyperlinks=False)

@@ -8,9 +8,11 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 
-from dragoman.cli.a2a.options import seconds
+from msgspec.structs import asdict, replace
+
 from dragoman.cli.a2a.output import warn
 from dragoman.cli.a2a.session import POLL_S, CommandSession
+from dragoman.cli.a2a.settings import seconds
 from dragoman.client import HttpRefusal, NoAnswer
 from dragoman.client.stream import TaskStream
 from dragoman.model.errors import A2AError, MethodNotFound, Unavailable, UnsupportedOperation
@@ -42,7 +44,7 @@ async def send_and_wait(
     is not, if the refusal may be about that task (a2a-cli §8.1).
     """
     if streams(session):
-        stream = session.connection.task_stream(_as_stream(operation))
+        stream = session.connection.task_stream(StreamMessage(**asdict(operation)))
         try:
             return await _follow(session, stream, on_update)
         except _NO_STREAM as error:
@@ -55,7 +57,7 @@ async def send_and_wait(
                 raise
             warn(f"the stream was lost, and the command asks for the state instead: {error}")
             return await _finish(session, on_update)
-    answer = await session.connection.ask(_immediate(operation))
+    answer = await session.connection.ask(replace(operation, return_immediately=True))
     assert isinstance(answer, Task | Message)  # the client checks the type of an answer to this operation
     note(session, answer)
     if isinstance(answer, Task) and answer.status.state not in TERMINAL | INTERRUPTED:
@@ -179,19 +181,3 @@ async def _finish(session: CommandSession, on_update: OnUpdate | None, task_id: 
     if on_update is not None:
         on_update(task)
     return task
-
-
-def _as_stream(operation: SendMessage) -> StreamMessage:
-    return StreamMessage(
-        message=operation.message,
-        history_length=operation.history_length,
-        accepted_output_modes=operation.accepted_output_modes,
-        skill=operation.skill,
-        push_config=operation.push_config,
-    )
-
-
-def _immediate(operation: SendMessage) -> SendMessage:
-    from msgspec.structs import replace
-
-    return replace(operation, return_immediately=True)

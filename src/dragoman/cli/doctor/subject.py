@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dragoman.cli.a2a.commands.card import describe_signature
-from dragoman.cli.a2a.credentials import AgentCredentials, choose_credentials
+from dragoman.cli.a2a.credentials import AgentCredentials, choose_credentials, secret_values
 from dragoman.cli.a2a.failures import Failure
 from dragoman.cli.a2a.output import warn
 from dragoman.cli.a2a.reference import ResolvedCard, origin_of, resolve_card
@@ -17,7 +17,6 @@ from dragoman.cli.a2a.session import (
     make_tls,
     named_agent,
     say_root,
-    secret_values,
     service_parameters,
 )
 from dragoman.cli.a2a.settings import Level, Settings

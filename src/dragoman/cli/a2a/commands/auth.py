@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
+from dragoman.cli.a2a.options import client_command
 from dragoman.cli.arguments import EXPOSED
 
 if TYPE_CHECKING:
     from dragoman.cli.a2a.oauth import Client, DevicePrompt, Endpoints
     from dragoman.cli.a2a.output import Output
-    from dragoman.cli.a2a.session import KnownTask
     from dragoman.cli.a2a.settings import Settings
 
 
@@ -23,7 +22,7 @@ def auth() -> None:
     """Log in to agents."""
 
 
-@auth.command(cls=ClientCommand)
+@client_command(auth, connects=False)
 @click.option(
     "--flow",
     type=click.Choice(["device-code", "client-credentials"]),
@@ -34,79 +33,14 @@ def auth() -> None:
 @click.option("--token-url", metavar="URL", help="Token endpoint.  [default: what the card says]")
 @click.option("--device-url", default="", metavar="URL", help="Device authorization endpoint.  [default: likewise]")
 @click.option("--scope", multiple=True, metavar="SCOPE", help="Scope to ask for; repeatable.  [default: the card's]")
-@waiting_options
-@agent_options
-def login(flow: str | None, device_url: str, scope: tuple[str, ...], **options: Any) -> None:
+async def login(
+    settings: "Settings", output: "Output", flow: str | None, device_url: str, scope: tuple[str, ...]
+) -> None:
     """Obtain a token for an agent, and store it.
 
     Later commands send it. The agent's card says where: an OAuth 2 scheme with a device code or client credentials
     flow, or an OpenID provider. With a device code you agree in a browser, on any device.
     """
-    from dragoman.cli.a2a.session import run_command
-
-    async def work(settings: "Settings", output: "Output", task: "KnownTask") -> None:
-        await _login(settings, output, flow, device_url, scope)
-
-    run_command(options, work)
-
-
-@auth.command(cls=ClientCommand)
-@waiting_options
-@agent_options
-def logout(**options: Any) -> None:
-    """Delete the stored token of an agent."""
-    from dragoman.cli.a2a.session import run_command
-
-    async def work(settings: "Settings", output: "Output", task: "KnownTask") -> None:
-        import asyncio
-
-        from dragoman.cli.a2a.reference import origin_of
-        from dragoman.cli.a2a.session import named_agent
-        from dragoman.cli.a2a.text import field
-        from dragoman.cli.a2a.tokens import save_login
-
-        origin = origin_of(named_agent(settings))
-        await asyncio.to_thread(save_login, origin, None)
-        output.value({"origin": origin}, [field("Logged out", origin)])
-
-    run_command(options, work)
-
-
-@auth.command(cls=ClientCommand)
-@waiting_options
-@agent_options
-def status(**options: Any) -> None:
-    """List the agents with a stored token, and when each expires."""
-    from dragoman.cli.a2a.session import run_command
-
-    async def work(settings: "Settings", output: "Output", task: "KnownTask") -> None:
-        import asyncio
-
-        from dragoman.cli.a2a.text import field
-        from dragoman.cli.a2a.tokens import load_logins
-        from dragoman.model.ids import timestamp
-
-        logins = await asyncio.to_thread(load_logins)
-        rows = [
-            {
-                "origin": origin,
-                "expires": timestamp(int(stored.grant.expires_s * 1000)),
-                "renewed": stored.by_client_credentials or bool(stored.grant.refresh_token),
-            }
-            for origin, stored in sorted(logins.items())
-        ]
-        lines = [
-            field(str(row["origin"]), f"expires {row['expires']}, {'renewed by itself' if row['renewed'] else 'once'}")
-            for row in rows
-        ]
-        output.value({"logins": rows}, lines or ["Logins: none"])
-
-    run_command(options, work)
-
-
-async def _login(
-    settings: "Settings", output: "Output", flow: str | None, device_url: str, scopes: tuple[str, ...]
-) -> None:
     import asyncio
 
     from dragoman.cli.a2a.credentials import permitted
@@ -133,7 +67,7 @@ async def _login(
         origin = origin_of(resolved.found.url)
         token_url = permitted(settings, "token-url", agent)
         async with _issuer_egress(settings, origin, token_url, egress) as reach:
-            named = Endpoints(token_url=token_url, device_url=device_url, scopes=scopes)
+            named = Endpoints(token_url=token_url, device_url=device_url, scopes=scope)
             endpoints = await _find_endpoints(named, schemes, chosen, reach)
             if chosen == "client-credentials":
                 grant = await fetch_by_client_credentials(endpoints, client, reach(endpoints.token_url))
@@ -152,6 +86,46 @@ async def _login(
     await asyncio.to_thread(save_login, origin, login)
     expires = timestamp(int(grant.expires_s * 1000))
     output.value({"origin": origin, "expires": expires}, [field("Logged in", origin), field("Expires", expires)])
+
+
+@client_command(auth, connects=False)
+async def logout(settings: "Settings", output: "Output") -> None:
+    """Delete the stored token of an agent."""
+    import asyncio
+
+    from dragoman.cli.a2a.reference import origin_of
+    from dragoman.cli.a2a.session import named_agent
+    from dragoman.cli.a2a.text import field
+    from dragoman.cli.a2a.tokens import save_login
+
+    origin = origin_of(named_agent(settings))
+    await asyncio.to_thread(save_login, origin, None)
+    output.value({"origin": origin}, [field("Logged out", origin)])
+
+
+@client_command(auth, connects=False)
+async def status(settings: "Settings", output: "Output") -> None:
+    """List the agents with a stored token, and when each expires."""
+    import asyncio
+
+    from dragoman.cli.a2a.text import field
+    from dragoman.cli.a2a.tokens import load_logins
+    from dragoman.model.ids import timestamp
+
+    logins = await asyncio.to_thread(load_logins)
+    rows = [
+        {
+            "origin": origin,
+            "expires": timestamp(int(stored.grant.expires_s * 1000)),
+            "renewed": stored.by_client_credentials or bool(stored.grant.refresh_token),
+        }
+        for origin, stored in sorted(logins.items())
+    ]
+    lines = [
+        field(str(row["origin"]), f"expires {row['expires']}, {'renewed by itself' if row['renewed'] else 'once'}")
+        for row in rows
+    ]
+    output.value({"logins": rows}, lines or ["Logins: none"])
 
 
 def _client(settings: "Settings", agent: str) -> "Client":

@@ -48,10 +48,9 @@ def get(validate: bool, extended: bool, stream: bool, **options: Any) -> None:
 
 
 async def _show(settings: "Settings", output: "Output", validate: bool) -> None:
-    from dragoman.cli.a2a.failures import Failure, failure_of
+    from dragoman.cli.a2a.failures import Failure
     from dragoman.cli.a2a.reference import resolve_card
     from dragoman.cli.a2a.session import make_tls, named_agent, read_agent_card, say_root
-    from dragoman.cli.a2a.settings import SettingsError
     from dragoman.cli.a2a.wire import DebugLog
     from dragoman.cli.endings import Code
     from dragoman.doctor.card_check import card_faults
@@ -65,10 +64,6 @@ async def _show(settings: "Settings", output: "Output", validate: bool) -> None:
         if settings.flag("debug"):
             DebugLog().card(resolved.place, resolved.found.card)
         signature = await describe_signature(resolved, settings, egress)
-    except (Failure, SettingsError):
-        raise
-    except Exception as error:  # a command reports every error in the form that was asked for
-        raise failure_of(error, credentials_given=False) from error
     finally:
         await egress.close()
     if validate and (faults := card_faults(resolved.found.card)):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
+from dragoman.cli.a2a.options import client_command
 
 if TYPE_CHECKING:
     from dragoman.cli.a2a.session import CommandSession
@@ -31,20 +31,16 @@ COMMANDS = [line.split()[0] for line in HELP.splitlines()]
 PROMPT = "› "
 
 
-@click.command(cls=ClientCommand)
+@client_command()
 @click.option("--context-id", metavar="ID", help="Continue in this context.")
 @click.option("--task-id", metavar="ID", help="Continue this task.")
-@waiting_options
-@agent_options
-def chat(**options: Any) -> None:
+async def chat(session: "CommandSession") -> None:
     """Talk with an agent, turn by turn.
 
     Answers are drawn as they come: Markdown, progress, files. Ctrl-C stops waiting for an answer, and the task goes on;
     /help lists the commands. In a pipe each line of stdin is a message, and the output is plain text.
     """
-    from dragoman.cli.a2a.session import run_session
-
-    run_session(options, _chat)
+    await _chat(session)
 
 
 class _Chat:
@@ -196,7 +192,7 @@ async def _take_turn(session: "CommandSession", chat: _Chat, text: str, draws: b
     session.task.announces = not draws
     if not draws:
         answer = await send_and_wait(session, operation)
-        session.output.answer(answer)
+        session.output.update(answer)
         chat.note(answer)
         print_outcome(session, answer)
         return

@@ -4,15 +4,14 @@ Invariant: nothing is changed, and no secret is shown.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
+from dragoman.cli.a2a.options import client_command
 
 if TYPE_CHECKING:
     from dragoman.cli.a2a.output import Output
-    from dragoman.cli.a2a.session import KnownTask
     from dragoman.cli.a2a.settings import Settings
 
 
@@ -21,23 +20,16 @@ def config() -> None:
     """Inspect the settings of the client commands."""
 
 
-@config.command(cls=ClientCommand)
-@waiting_options
-@agent_options
-def show(**options: Any) -> None:
+@client_command(config, connects=False)
+async def show(settings: "Settings", output: "Output") -> None:
     """Show each setting, its value and its source; then stored logins.
 
     The source is a flag, a variable, a file or the default. Settings are changed in the environment or in the files: a
     .env above the working directory, the file of --config, and ~/.config/a2a-cli/.env.
     """
-    from dragoman.cli.a2a.session import run_command
+    import asyncio
 
-    async def work(settings: "Settings", output: "Output", task: "KnownTask") -> None:
-        import asyncio
-
-        await asyncio.to_thread(_show, settings, output)
-
-    run_command(options, work)
+    await asyncio.to_thread(_show, settings, output)
 
 
 def _show(settings: "Settings", output: "Output") -> None:

@@ -3,12 +3,11 @@
 Invariant: an agent whose card says that it calls no webhooks is not asked.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
+from dragoman.cli.a2a.options import client_command
 
 if TYPE_CHECKING:
     from dragoman.cli.a2a.session import CommandSession
@@ -19,92 +18,67 @@ def push_config() -> None:
     """Manage the webhooks that an agent calls about a task."""
 
 
-@push_config.command(cls=ClientCommand)
+@client_command(push_config)
 @click.argument("task_id", metavar="TASK")
 @click.option("--url", required=True, metavar="URL", help="The webhook.")
 @click.option("--id", "config_id", default="", metavar="ID", help="Its id.  [default: the agent's choice]")
 @click.option("--token", metavar="TOKEN", help="Token that the agent repeats in each call.")
 @click.option("--auth-scheme", metavar="SCHEME", help="How the agent authenticates to the webhook, such as Bearer.")
 @click.option("--auth-credentials", metavar="SECRET", help="The credentials for --auth-scheme.")
-@waiting_options
-@agent_options
-def create(
+async def create(
+    session: "CommandSession",
     task_id: str,
     url: str,
     config_id: str,
     token: str | None,
     auth_scheme: str | None,
     auth_credentials: str | None,
-    **options: Any,
 ) -> None:
     """Have the agent call a webhook about a task."""
-
-    async def work(session: "CommandSession") -> None:
-        session.hide(token, auth_credentials)
-        made = await session.connection.webhooks.set(
-            task_id, url, id=config_id, token=token, scheme=auth_scheme, credentials=auth_credentials
-        )
-        session.output.push_config(made)
-
-    _run(task_id, options, work)
+    await _begin(session, task_id)
+    session.hide(token, auth_credentials)
+    made = await session.connection.webhooks.set(
+        task_id, url, id=config_id, token=token, scheme=auth_scheme, credentials=auth_credentials
+    )
+    session.output.push_config(made)
 
 
-@push_config.command(cls=ClientCommand)
+@client_command(push_config)
 @click.argument("task_id", metavar="TASK")
 @click.argument("config_id", metavar="ID")
-@waiting_options
-@agent_options
-def get(task_id: str, config_id: str, **options: Any) -> None:
+async def get(session: "CommandSession", task_id: str, config_id: str) -> None:
     """Show a webhook of a task."""
-
-    async def work(session: "CommandSession") -> None:
-        session.output.push_config(await session.connection.webhooks.get(task_id, config_id))
-
-    _run(task_id, options, work)
+    await _begin(session, task_id)
+    session.output.push_config(await session.connection.webhooks.get(task_id, config_id))
 
 
-@push_config.command("list", cls=ClientCommand)
+@client_command(push_config, "list")
 @click.argument("task_id", metavar="TASK")
-@waiting_options
-@agent_options
-def list_(task_id: str, **options: Any) -> None:
+async def list_(session: "CommandSession", task_id: str) -> None:
     """List the webhooks of a task."""
-
-    async def work(session: "CommandSession") -> None:
-        session.output.push_configs(await session.connection.webhooks.list(task_id))
-
-    _run(task_id, options, work)
+    await _begin(session, task_id)
+    session.output.push_configs(await session.connection.webhooks.list(task_id))
 
 
-@push_config.command(cls=ClientCommand)
+@client_command(push_config)
 @click.argument("task_id", metavar="TASK")
 @click.argument("config_id", metavar="ID")
-@waiting_options
-@agent_options
-def delete(task_id: str, config_id: str, **options: Any) -> None:
+async def delete(session: "CommandSession", task_id: str, config_id: str) -> None:
     """Delete a webhook of a task."""
+    await _begin(session, task_id)
+    from dragoman.cli.a2a.text import field
 
-    async def work(session: "CommandSession") -> None:
-        from dragoman.cli.a2a.text import field
-
-        await session.connection.webhooks.delete(task_id, config_id)
-        session.output.value({}, [field("Deleted", config_id)])  # google.protobuf.Empty
-
-    _run(task_id, options, work)
+    await session.connection.webhooks.delete(task_id, config_id)
+    session.output.value({}, [field("Deleted", config_id)])  # google.protobuf.Empty
 
 
-def _run(task_id: str, options: dict[str, Any], work: Callable[["CommandSession"], Awaitable[None]]) -> None:
-    """Run `work` if the agent calls webhooks. Text begins with the ids and the state of the task (a2a-cli §9.2)."""
+async def _begin(session: "CommandSession", task_id: str) -> None:
+    """Check that the agent calls webhooks. Text begins with the ids and the state of the task (a2a-cli §9.2)."""
     from dragoman.cli.a2a.output import print_lines
-    from dragoman.cli.a2a.session import run_session
     from dragoman.cli.a2a.text import identity_lines
 
-    async def checked(session: "CommandSession") -> None:
-        card = session.card
-        session.require("push", card is not None and card.capabilities.push_notifications)
-        if session.output.form == "text":
-            task = await session.connection.get(task_id)
-            print_lines(identity_lines(task.id, task.context_id, task.status.state))
-        await work(session)
-
-    run_session(options, checked)
+    card = session.card
+    session.require("push", card is not None and card.capabilities.push_notifications)
+    if session.output.form == "text":
+        task = await session.connection.get(task_id)
+        print_lines(identity_lines(task.id, task.context_id, task.status.state))

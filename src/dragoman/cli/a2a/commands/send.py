@@ -240,7 +240,7 @@ async def _send(session: "CommandSession", parts: Sequence["Part"], *, stream: b
         raise failure from error
     check_answer(operation, answer)
     if not stream:
-        output.answer(answer)
+        output.update(answer)
     print_outcome(session, answer, restate=stream)
 
 

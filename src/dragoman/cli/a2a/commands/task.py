@@ -6,12 +6,12 @@ Invariant: every command that touches one task prints its id, its context and it
 in a pipe its output is that of `task subscribe --stream`.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from dragoman.cli.a2a.commands.push_config import push_config
-from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
+from dragoman.cli.a2a.options import client_command
 from dragoman.cli.a2a.settings import SettingsError
 from dragoman.cli.arguments import WholeNumber, complete_folders
 
@@ -28,33 +28,26 @@ def task() -> None:
     """Work with the tasks of an agent."""
 
 
-@task.command(cls=ClientCommand)
+@client_command(task)
 @click.argument("task_id", metavar="TASK")
 @click.option("--history", metavar="N", help="Also return the newest N messages.  [default: what the agent returns]")
 @click.option("--wait", "--watch", "wait", is_flag=True, help="Ask until the task ends or waits for you.")
 @_on_one_line
-@waiting_options
-@agent_options
-def get(task_id: str, stream: bool, **options: Any) -> None:
+async def get(session: "CommandSession", task_id: str) -> None:
     """Show a task: its state and its artifacts.
 
     With --history it also shows messages.
     """
-    from dragoman.cli.a2a.session import run_session
+    from dragoman.cli.a2a.commands.send import print_outcome
+    from dragoman.cli.a2a.waiting import poll
 
-    async def work(session: "CommandSession") -> None:
-        from dragoman.cli.a2a.commands.send import print_outcome
-        from dragoman.cli.a2a.waiting import poll
-
-        length = _history_length(session)
-        if session.settings.flag("wait"):
-            found = await poll(session, task_id, history_length=length)
-        else:
-            found = await session.connection.get(task_id, history_length=length)
-        session.output.task(found)
-        print_outcome(session, found)
-
-    run_session({**options, "task_id": None}, work, lines=stream)
+    length = _history_length(session)
+    if session.settings.flag("wait"):
+        found = await poll(session, task_id, history_length=length)
+    else:
+        found = await session.connection.get(task_id, history_length=length)
+    session.output.task(found)
+    print_outcome(session, found)
 
 
 def _history_length(session: "CommandSession") -> int | None:
@@ -66,75 +59,56 @@ def _history_length(session: "CommandSession") -> int | None:
     return int(text)
 
 
-@task.command(cls=ClientCommand)
+@client_command(task)
 @click.argument("task_id", metavar="TASK")
 @click.option("--metadata", metavar="JSON", help="Metadata of the request, as a JSON object.")
 @_on_one_line
-@waiting_options
-@agent_options
-def cancel(task_id: str, stream: bool, **options: Any) -> None:
+async def cancel(session: "CommandSession", task_id: str) -> None:
     """Cancel a task, and show it as it stands then."""
-    from dragoman.cli.a2a.session import run_session
+    from dragoman.cli.a2a.commands.send import read_metadata
 
-    async def work(session: "CommandSession") -> None:
-        from dragoman.cli.a2a.commands.send import read_metadata
-
-        session.output.task(await session.connection.cancel(task_id, metadata=read_metadata(session.settings)))
-
-    run_session({**options, "task_id": None}, work, lines=stream)
+    session.output.task(await session.connection.cancel(task_id, metadata=read_metadata(session.settings)))
 
 
-@task.command("list", cls=ClientCommand)
+@client_command(task, "list")
 @click.option("--context-id", metavar="ID", help="Only tasks of this context.")
 @click.option("--status", type=click.Choice(STATES, case_sensitive=False), help="Only tasks in this state.")
 @click.option("--page-size", type=WholeNumber(1, 100), default=50, show_default=True, help="Tasks on a page.")
 @click.option("--page-token", default="", metavar="CURSOR", help="Continue after a page, with its next cursor.")
 @click.option("--artifacts", is_flag=True, help="Include artifacts.")
 @click.option("--stream", is_flag=True, help="One task a line with -o json.")
-@waiting_options
-@agent_options
-def list_(status: str | None, page_size: int, page_token: str, artifacts: bool, stream: bool, **options: Any) -> None:
+async def list_(
+    session: "CommandSession", status: str | None, page_size: int, page_token: str, artifacts: bool
+) -> None:
     """List the caller's tasks, newest first, a page at a time."""
-    from dragoman.cli.a2a.session import run_session
+    from dragoman.model.task import TaskState
 
-    async def work(session: "CommandSession") -> None:
-        from dragoman.model.task import TaskState
-
-        state = None if status is None else TaskState["_".join(status.upper().split("-"))]
-        page = await session.connection.list(
-            context_id=session.settings.text("context-id") or None,
-            state=state,
-            page_size=page_size,
-            page_token=page_token,
-            include_artifacts=artifacts,
-        )
-        session.output.tasks(page, page_size)
-
-    run_session(options, work, lines=stream)
+    state = None if status is None else TaskState["_".join(status.upper().split("-"))]
+    page = await session.connection.list(
+        context_id=session.settings.text("context-id") or None,
+        state=state,
+        page_size=page_size,
+        page_token=page_token,
+        include_artifacts=artifacts,
+    )
+    session.output.tasks(page, page_size)
 
 
-@task.command(cls=ClientCommand)
+@client_command(task)
 @click.argument("task_id", metavar="TASK")
 @click.option("--stream", is_flag=True, help="Print each event as it comes; JSON lines with -o json.")
-@waiting_options
-@agent_options
-def subscribe(task_id: str, stream: bool, **options: Any) -> None:
+async def subscribe(session: "CommandSession", task_id: str, stream: bool) -> None:
     """Follow a task until it ends or waits for you. A connection that breaks is made again, without a gap."""
-    from dragoman.cli.a2a.session import run_session
+    from dragoman.cli.a2a.commands.send import print_outcome
+    from dragoman.cli.a2a.waiting import subscribe_and_wait
 
-    async def work(session: "CommandSession") -> None:
-        from dragoman.cli.a2a.commands.send import print_outcome
-        from dragoman.cli.a2a.waiting import subscribe_and_wait
-
-        found = await subscribe_and_wait(session, task_id, on_update=session.output.update if stream else None)
-        if not stream:
-            session.output.task(found)
-        print_outcome(session, found, restate=stream)
-
-    run_session({**options, "task_id": None}, work, lines=stream)
+    found = await subscribe_and_wait(session, task_id, on_update=session.output.update if stream else None)
+    if not stream:
+        session.output.task(found)
+    print_outcome(session, found, restate=stream)
 
 
-@task.command(cls=ClientCommand)
+@client_command(task)
 @click.argument("task_id", metavar="TASK")
 @click.option(
     "--dir",
@@ -146,54 +120,40 @@ def subscribe(task_id: str, stream: bool, **options: Any) -> None:
     help="Folder to save into.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace files that exist already.")
-@waiting_options
-@agent_options
-def download(task_id: str, folder: str, overwrite: bool, **options: Any) -> None:
+async def download(session: "CommandSession", task_id: str, folder: str, overwrite: bool) -> None:
     """Save the artifacts of a task as files.
 
     Data is saved as JSON.
     """
-    from dragoman.cli.a2a.session import run_session
+    from pathlib import Path
 
-    async def work(session: "CommandSession") -> None:
-        from pathlib import Path
+    from dragoman.cli.a2a.download import download_task
 
-        from dragoman.cli.a2a.download import download_task
-
-        found = await session.connection.get(task_id)
-        await download_task(session, found, Path(folder), overwrite=overwrite)
-
-    run_session({**options, "task_id": None}, work)
+    found = await session.connection.get(task_id)
+    await download_task(session, found, Path(folder), overwrite=overwrite)
 
 
 task.add_command(push_config)
 
 
-@click.command(cls=ClientCommand)
+@client_command(lines=True)
 @click.argument("task_id", metavar="TASK")
-@waiting_options
-@agent_options
-def watch(task_id: str, **options: Any) -> None:
+async def watch(session: "CommandSession", task_id: str) -> None:
     """Look at a task until it ends or waits for you.
 
     Its text is drawn as Markdown, its progress as a bar, its files by name and size. The connection is made again when
     it breaks. Ctrl-C stops looking; the task goes on.
     """
-    from dragoman.cli.a2a.session import run_session
+    from dragoman.cli.a2a.commands.send import print_outcome
+    from dragoman.cli.a2a.view import TaskView, at_terminal
+    from dragoman.cli.a2a.waiting import subscribe_and_wait
 
-    async def work(session: "CommandSession") -> None:
-        from dragoman.cli.a2a.commands.send import print_outcome
-        from dragoman.cli.a2a.view import TaskView, at_terminal
-        from dragoman.cli.a2a.waiting import subscribe_and_wait
-
-        if session.output.form == "json" or not at_terminal():
-            found = await subscribe_and_wait(session, task_id, on_update=session.output.update)
-            print_outcome(session, found, restate=True)
-            return
-        session.task.announces = False
-        with TaskView() as view:
-            found = await subscribe_and_wait(session, task_id, on_update=view.add)
-            view.add(found)
-        print_outcome(session, found)
-
-    run_session({**options, "task_id": None}, work, lines=True)
+    if session.output.form == "json" or not at_terminal():
+        found = await subscribe_and_wait(session, task_id, on_update=session.output.update)
+        print_outcome(session, found, restate=True)
+        return
+    session.task.announces = False
+    with TaskView() as view:
+        found = await subscribe_and_wait(session, task_id, on_update=view.add)
+        view.add(found)
+    print_outcome(session, found)
