@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from dragoman.dialects.client.scalars import (
     Json,
@@ -270,6 +271,25 @@ def update(value: object, read_part: ReadPart = part) -> Update:
     if "parts" in given or "content" in given:
         return message(given, read_part)
     raise Unfit(_EXPECTED)
+
+
+def complete(update: Update) -> Update:
+    """Return what came in protobuf with what its message has no field for: ids of artifacts, progress and usage."""
+    match update:
+        case Task() if not all(each.artifact_id for each in update.artifacts):
+            named = [_with_id(each, update.id, nth) for nth, each in enumerate(update.artifacts)]
+            return replace(update, artifacts=tuple(named))
+        case StatusUpdate():
+            metadata, told, used = beyond(update.metadata)
+            return replace(update, metadata=metadata, progress=told, usage=used)
+        case ArtifactUpdate():
+            return replace(update, artifact=_with_id(update.artifact, update.task_id))
+        case _:
+            return update
+
+
+def _with_id(given: Artifact, task_id: str, nth: int = 0) -> Artifact:
+    return given if given.artifact_id else replace(given, artifact_id=artifact_id(task_id, nth))
 
 
 def beyond(metadata: Json | None) -> tuple[Json | None, Progress | None, Usage | None]:

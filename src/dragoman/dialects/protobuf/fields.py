@@ -50,13 +50,13 @@ class EnumForm(Struct, frozen=True):
 class _Lines(Struct, frozen=True):
     """The source for one field: the statement that writes it, the expression that reads it, and what they name.
 
-    The statement finds the message `into` and the field's `value`, which is not `absent`; the expression finds `given`.
+    The statement finds the message `into` and the field's `value`, if `when` holds; the expression finds `given`.
     """
 
     write: str
     read: str
     names: Mapping[str, Any] = {}
-    absent: str = "None"
+    when: str = "value is not None"
 
 
 def map_fields(
@@ -69,13 +69,14 @@ def map_fields(
     reads: Mapping[str, Callable[[Any], Any]] = {},
     converts: Mapping[str, Callable[[Any], Any]] = {},
     keeps_empty: bool = False,
+    omits_empty: bool = False,
 ) -> Form[S]:
     """Compile the form of a struct, field by field.
 
     `names` has the struct's names of fields that the message calls otherwise. By the struct's names, `forms` are those
     of the messages within it, `enums` those of its enums (one without stays a number), `reads` replace the reading of
     single fields, and `converts` is applied to what is written. An object without members counts as absent when it is
-    read, unless `keeps_empty`.
+    read, unless `keeps_empty`, and as present when it is written, unless `omits_empty`.
     """
     defaults = {field.name: field.default for field in msgspec.structs.fields(struct)}
     writes, arguments = ["def write(into, given):", "    pass"], []
@@ -88,14 +89,14 @@ def map_fields(
         if name in forms:
             lines = _messages(field, forms[name], defaults[name])
         elif field.message_type is not None:
-            lines = _known_message(field, defaults[name], keeps_empty)
+            lines = _known_message(field, defaults[name], keeps_empty, omits_empty)
         elif name in enums:
             lines = _enum(field, enums[name])
         else:
             lines = _scalar(field, defaults[name], converts.get(name))
         scope |= {f"{each}_{field.name}": value for each, value in lines.names.items()}
         scope[f"default_{field.name}"] = defaults[name]
-        writes += [f"    value = given.{name}", f"    if value is not {lines.absent}:", f"        {lines.write}"]
+        writes += [f"    value = given.{name}", f"    if {lines.when}:", f"        {lines.write}"]
         if name in reads:
             scope[f"own_{field.name}"] = reads[name]
             arguments.append(f"{name}=own_{field.name}(given)")
@@ -135,7 +136,7 @@ def _messages(field: Any, form: Form[Any], default: Any) -> _Lines:
         try:
             return form.read(given)
         except InvalidParams as fault:
-            raise _within(at, fault) from None
+            raise within(at, fault) from None
 
     def read_all(given: Iterable[Any]) -> tuple[Any, ...]:
         values: list[Any] = []
@@ -143,7 +144,7 @@ def _messages(field: Any, form: Form[Any], default: Any) -> _Lines:
             for each in given:
                 values.append(form.read(each))
         except InvalidParams as fault:
-            raise _within(f"{at}[{len(values)}]", fault) from None
+            raise within(f"{at}[{len(values)}]", fault) from None
         return tuple(values)
 
     if field.is_repeated:
@@ -157,7 +158,7 @@ def _messages(field: Any, form: Form[Any], default: Any) -> _Lines:
     )
 
 
-def _within(place: str, fault: InvalidParams) -> InvalidParams:
+def within(place: str, fault: InvalidParams) -> InvalidParams:
     """The same faults, with paths that begin at `place`."""
     return refusal([(f"{place}.{path}" if path else place, text) for path, text in fault.violations])
 
@@ -170,16 +171,15 @@ _KNOWN: Mapping[str, tuple[Callable[[Any, Any], None], Callable[[Any], Any]]] = 
 """The values of JSON, and time stamps, which protobuf has messages for."""
 
 
-def _known_message(field: Any, default: Any, keeps_empty: bool) -> _Lines:
+def _known_message(field: Any, default: Any, keeps_empty: bool, omits_empty: bool) -> _Lines:
     at, kind = field.name, field.message_type.full_name
     fill, value = _KNOWN[kind]
     absent = '""' if default is NODEFAULT else f"default_{at}"
-    found = f"value_{at}(given.{at})"
-    if kind == "google.protobuf.Struct" and not keeps_empty:
-        found = f"({found} or {absent})"
-    return _Lines(
-        f"fill_{at}(into.{at}, value)",
-        f"{found} if given.HasField({at!r}) else {absent}",
-        {"fill": fill, "value": value},
-        "UNSET" if kind == "google.protobuf.Value" else "None",  # a Value may hold None, which is JSON's null
-    )
+    found, when = f"value_{at}(given.{at})", "value is not None"
+    if kind == "google.protobuf.Struct":
+        found = found if keeps_empty else f"({found} or {absent})"
+        when = "value" if omits_empty else when
+    elif kind == "google.protobuf.Value":
+        when = "value is not UNSET"  # None is JSON's null
+    read = f"{found} if given.HasField({at!r}) else {absent}"
+    return _Lines(f"fill_{at}(into.{at}, value)", read, {"fill": fill, "value": value}, when)

@@ -15,18 +15,18 @@ from dragoman.dialects.v03.client import TONGUE as JSON_TONGUE
 from dragoman.dialects.v03.protobuf.answers import Answers, add_event_id, encode_card
 from dragoman.dialects.v03.protobuf.client import SERVICE, Reader, caller
 from dragoman.dialects.v03.protobuf.messages import pb
-from dragoman.dialects.v03.protobuf.objects import once, read_base64, write_base64
+from dragoman.dialects.v03.protobuf.objects import BASE64, RAW
 from dragoman.dialects.v03.protobuf.requests import check_bounds, decoder
 from dragoman.dialects.v03.protobuf.statuses import encode_status, grpc_code, read_status, status_text
 
-_RAW = Answers(once)
-_BASE64 = Answers(write_base64)
+_RAW = Answers(RAW)
+_BASE64 = Answers(BASE64)
 
 GRPC = replace(
     v03.JSONRPC,
     key="0.3-grpc",
     content_type="application/grpc",
-    decode=decoder(once),
+    decode=decoder(RAW),
     encode_result=_RAW.encode_result,
     encode_snapshot=_RAW.encode_snapshot,
     encode_message=_RAW.encode_message,
@@ -41,7 +41,7 @@ GRPC = replace(
 GRPC_BASE64 = replace(
     GRPC,
     key="0.3-grpc-base64",
-    decode=decoder(read_base64),
+    decode=decoder(BASE64),
     encode_result=_BASE64.encode_result,
     encode_snapshot=_BASE64.encode_snapshot,
     encode_message=_BASE64.encode_message,
@@ -49,13 +49,13 @@ GRPC_BASE64 = replace(
 )
 """For the official Python clients, which put base64 into the bytes of a file and cannot read anything else."""
 
-_READS, _READS_BASE64 = Reader(once), Reader(read_base64)
+_READS, _READS_BASE64 = Reader(RAW), Reader(BASE64)
 
 TONGUE = replace(
     JSON_TONGUE,
     rpc=None,
     rest=None,
-    grpc=caller(once),
+    grpc=caller(RAW),
     read_answer=_READS.read_answer,
     read_update=_READS.read_update,
     read_error=no_error,
@@ -65,7 +65,7 @@ TONGUE = replace(
 """The client's side."""
 
 TONGUE_BASE64 = replace(
-    TONGUE, grpc=caller(write_base64), read_answer=_READS_BASE64.read_answer, read_update=_READS_BASE64.read_update
+    TONGUE, grpc=caller(BASE64), read_answer=_READS_BASE64.read_answer, read_update=_READS_BASE64.read_update
 )
 """For the official Python servers, which put base64 into the bytes of a file (a2a-sdk 0.3.26, 1.3.0)."""
 

@@ -21,13 +21,7 @@ from dragoman.dialects.v03.encode import (
     submitted,
 )
 from dragoman.dialects.v03.protobuf.messages import pb
-from dragoman.dialects.v03.protobuf.objects import (
-    FileBytes,
-    write_artifact,
-    write_message,
-    write_metadata,
-    write_status,
-)
+from dragoman.dialects.v03.protobuf.objects import CONFIG, ObjectForms
 from dragoman.model.card import AgentCard
 from dragoman.model.events import (
     ArtifactChunk,
@@ -41,7 +35,8 @@ from dragoman.model.events import (
 )
 from dragoman.model.message import Message
 from dragoman.model.operations import Operation, PushConfig, Result, SendMessage, TaskPage
-from dragoman.model.task import Record, TaskHead, TaskStatus
+from dragoman.model.task import Record, Task, TaskHead, TaskStatus
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate
 
 add_event_id = partial(values.add_event_id, pb.StreamResponse)
 """Returns an item of a stream with its id (EVENT_ID)."""
@@ -50,8 +45,8 @@ add_event_id = partial(values.add_event_id, pb.StreamResponse)
 class Answers:
     """The encoders of a Dialect, for one way of writing the bytes of a file."""
 
-    def __init__(self, file_bytes: FileBytes) -> None:
-        self._file_bytes = file_bytes
+    def __init__(self, forms: ObjectForms) -> None:
+        self._forms = forms
 
     def encode_result(self, operation: Operation, result: Result) -> bytes:
         """Encode the message that answers a unary call. Raises ValueError for a list of tasks, which 0.3 lacks."""
@@ -60,7 +55,7 @@ class Answers:
                 if isinstance(operation, SendMessage):
                     return self.encode_snapshot(result, history_limit(operation))
                 task = pb.Task()
-                self._task(task, result, history_limit(operation))
+                self._forms.task.write(task, _task(result, history_limit(operation)))
                 return task.SerializeToString()
             case Message():
                 return self.encode_message(result)
@@ -83,13 +78,13 @@ class Answers:
     def encode_snapshot(self, record: Record, history_length: int | None) -> bytes:
         """Encode the task, as a stream's first message."""
         frame = pb.StreamResponse()
-        self._task(frame.task, record, history_length)
+        self._forms.task.write(frame.task, _task(record, history_length))
         return frame.SerializeToString()
 
     def encode_message(self, answer: Message) -> bytes:
         """Encode the Message of an agent that answers directly."""
         frame = pb.StreamResponse()
-        write_message(frame.msg, answer, self._file_bytes)
+        self._forms.message.write(frame.msg, answer)
         return frame.SerializeToString()
 
     def encode_event(self, head: TaskHead, event: Event, record: Record | None) -> tuple[bytes, ...]:
@@ -101,35 +96,37 @@ class Answers:
                 return ()
             case StatusChanged():
                 frame = pb.StreamResponse()
-                update = frame.status_update
-                update.task_id = head.id
-                update.context_id = head.context_id
                 status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
-                write_status(update.status, status, self._file_bytes)
-                update.final = final(event.state)
-                write_metadata(update, event_metadata(event))
+                update = StatusUpdate(
+                    task_id=head.id, context_id=head.context_id, status=status, metadata=event_metadata(event)
+                )
+                self._forms.status_update.write(frame.status_update, update)
+                frame.status_update.final = final(event.state)
                 return (frame.SerializeToString(),)
             case ArtifactChunk():
                 frame = pb.StreamResponse()
-                chunk = frame.artifact_update
-                chunk.task_id = head.id
-                chunk.context_id = head.context_id
-                write_artifact(chunk.artifact, event.artifact, self._file_bytes)
-                chunk.append = event.append
-                chunk.last_chunk = event.last_chunk
+                chunk = ArtifactUpdate(
+                    task_id=head.id,
+                    context_id=head.context_id,
+                    artifact=event.artifact,
+                    append=event.append,
+                    last_chunk=event.last_chunk,
+                )
+                self._forms.artifact_update.write(frame.artifact_update, chunk)
                 return (frame.SerializeToString(),)
             case _:
                 assert_never(event)
 
-    def _task(self, into: pb.Task, record: Record, history_length: int | None) -> None:
-        into.id = record.head.id
-        into.context_id = record.head.context_id
-        write_status(into.status, record.status, self._file_bytes)
-        for artifact in record.artifacts:
-            write_artifact(into.artifacts.add(), artifact, self._file_bytes)
-        for said in newest(record.history, history_length):
-            write_message(into.history.add(), said, self._file_bytes)
-        write_metadata(into, record_metadata(record))
+
+def _task(record: Record, history_length: int | None) -> Task:
+    return Task(
+        id=record.head.id,
+        context_id=record.head.context_id,
+        status=record.status,
+        artifacts=record.artifacts,
+        history=newest(record.history, history_length),
+        metadata=record_metadata(record),
+    )
 
 
 _FLOWS = ("authorizationCode", "clientCredentials", "implicit", "password")
@@ -150,10 +147,7 @@ def encode_card(card: AgentCard) -> bytes:
 def _push_config(into: pb.TaskPushNotificationConfig, config: PushConfig) -> pb.TaskPushNotificationConfig:
     """Write a configuration as its owner set it, without credentials and secret."""
     into.name = f"tasks/{config.task_id}/pushNotificationConfigs/{config.id}"
-    shown = into.push_notification_config
-    shown.id = config.id
-    shown.url = config.url
-    shown.token = config.token or ""
+    CONFIG.write(into.push_notification_config, config)
     if config.scheme:
-        shown.authentication.schemes.append(config.scheme)
+        into.push_notification_config.authentication.schemes.append(config.scheme)
     return into

@@ -1,4 +1,4 @@
-"""The objects of 0.3's proto: parts, messages, artifacts and statuses, written from the model and read into it.
+"""The objects of 0.3's proto: the forms of parts, messages, artifacts, statuses, tasks and updates.
 
 Both sides of a connection use these. Messages are filled in place, since assigning one to another copies it.
 
@@ -8,21 +8,24 @@ of the field in the proto's names, a writer UnsupportedOperation for data that i
 """
 
 import base64
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
-from google.protobuf.struct_pb2 import Struct
+from msgspec import Struct
 
+from dragoman.dialects.client.objects import derive_id
 from dragoman.dialects.json_fields import raw_bytes
-from dragoman.dialects.protobuf.values import fill_struct, fill_timestamp, struct_dict
+from dragoman.dialects.protobuf.fields import EnumForm, Form, map_fields
+from dragoman.dialects.protobuf.values import fill_struct, struct_dict
 from dragoman.dialects.v03.decode import unwrap_data
 from dragoman.dialects.v03.encode import plain_data
 from dragoman.dialects.v03.protobuf.messages import pb
+from dragoman.dialects.v03.rest import STATES as STATE_NAMES
 from dragoman.model.errors import InvalidParams
 from dragoman.model.message import Artifact, Message, Part, Role
-from dragoman.model.task import TaskState, TaskStatus
-
-Json = dict[str, Any]
+from dragoman.model.operations import PushConfig
+from dragoman.model.task import Task, TaskState, TaskStatus
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate
 
 FileBytes = Callable[[bytes], bytes]
 """Converts the bytes of a file between the model and the wire."""
@@ -44,131 +47,97 @@ def read_base64(raw: bytes) -> bytes:
     return raw if decoded is None else decoded
 
 
-ROLES = {Role.USER: pb.ROLE_USER, Role.AGENT: pb.ROLE_AGENT}
-ROLES_READ = {number: role for role, number in ROLES.items()}
+ROLES = EnumForm({role: pb.Role.Value(role) for role in Role}, Role.AGENT)
+STATES = EnumForm({state: pb.TaskState.Value(STATE_NAMES[state]) for state in TaskState}, TaskState.UNSPECIFIED)
 
-STATES = {
-    TaskState.SUBMITTED: pb.TASK_STATE_SUBMITTED,
-    TaskState.WORKING: pb.TASK_STATE_WORKING,
-    TaskState.INPUT_REQUIRED: pb.TASK_STATE_INPUT_REQUIRED,
-    TaskState.AUTH_REQUIRED: pb.TASK_STATE_AUTH_REQUIRED,
-    TaskState.COMPLETED: pb.TASK_STATE_COMPLETED,
-    TaskState.FAILED: pb.TASK_STATE_FAILED,
-    TaskState.CANCELED: pb.TASK_STATE_CANCELLED,
-    TaskState.REJECTED: pb.TASK_STATE_REJECTED,
-}
-
-STATES_READ = {number: state for state, number in STATES.items()}
+CONFIG = map_fields(PushConfig, pb.PushNotificationConfig)
+"""A webhook without its authentication."""
 
 
-class _HasMetadata(Protocol):
-    @property
-    def metadata(self) -> Struct: ...
+class ObjectForms(Struct, frozen=True, kw_only=True):
+    """The forms of objects, for one way of writing the bytes of files."""
+
+    message: Form[Message]
+    task: Form[Task]
+    status_update: Form[StatusUpdate]
+    artifact_update: Form[ArtifactUpdate]
 
 
-# -- from the model ----------------------------------------------------------------------------------------------------
+def _object_forms(write_bytes: FileBytes, read_bytes: FileBytes) -> ObjectForms:
+    def write_part(into: pb.Part, part: Part) -> None:
+        metadata = part.metadata
+        if part.text is not None:
+            into.text = part.text
+        elif part.raw is not None or part.url is not None:
+            if part.raw is not None:
+                into.file.file_with_bytes = write_bytes(part.raw)
+            elif part.url is not None:
+                into.file.file_with_uri = part.url
+            if part.media_type:
+                into.file.mime_type = part.media_type
+            if part.filename:
+                into.file.name = part.filename
+        else:
+            data, metadata = plain_data(part)
+            fill_struct(into.data.data, data)
+        if metadata:
+            fill_struct(into.metadata, metadata)
 
-
-def write_parts(into: Callable[[], pb.Part], parts: Iterable[Part], file_bytes: FileBytes) -> None:
-    """Add the parts; `into` adds an empty one."""
-    for part in parts:
-        _write_part(into(), part, file_bytes)
-
-
-def _write_part(into: pb.Part, part: Part, file_bytes: FileBytes) -> None:
-    metadata = part.metadata
-    if part.text is not None:
-        into.text = part.text
-    elif part.raw is not None or part.url is not None:
-        file = into.file
-        if part.raw is not None:
-            file.file_with_bytes = file_bytes(part.raw)
-        elif part.url is not None:
-            file.file_with_uri = part.url
-        if part.media_type:
-            file.mime_type = part.media_type
-        if part.filename:
-            file.name = part.filename
-    else:
-        data, metadata = plain_data(part)
-        fill_struct(into.data.data, data)
-    write_metadata(into, metadata)
-
-
-def write_metadata(into: _HasMetadata, metadata: Json | None) -> None:
-    """Write the metadata, if there is any."""
-    if metadata:
-        fill_struct(into.metadata, metadata)
-
-
-def write_message(into: pb.Message, said: Message, file_bytes: FileBytes) -> None:
-    """Write a Message, with its parts as `content`."""
-    into.message_id = said.message_id
-    into.role = ROLES[said.role]
-    if said.context_id is not None:
-        into.context_id = said.context_id
-    if said.task_id is not None:
-        into.task_id = said.task_id
-    write_parts(into.content.add, said.parts, file_bytes)
-    write_metadata(into, said.metadata)
-    if said.extensions:
-        into.extensions.extend(said.extensions)
-
-
-def write_artifact(into: pb.Artifact, artifact: Artifact, file_bytes: FileBytes) -> None:
-    """Write an Artifact."""
-    into.artifact_id = artifact.artifact_id
-    if artifact.name is not None:
-        into.name = artifact.name
-    if artifact.description is not None:
-        into.description = artifact.description
-    write_parts(into.parts.add, artifact.parts, file_bytes)
-    write_metadata(into, artifact.metadata)
-    if artifact.extensions:
-        into.extensions.extend(artifact.extensions)
-
-
-def write_status(into: pb.TaskStatus, status: TaskStatus, file_bytes: FileBytes) -> None:
-    """Write a TaskStatus, whose message is called `update`."""
-    into.state = STATES[status.state]
-    if status.message is not None:
-        write_message(into.update, status.message, file_bytes)
-    fill_timestamp(into.timestamp, status.timestamp)
-
-
-# -- to the model ------------------------------------------------------------------------------------------------------
-
-
-def read_parts(given: Sequence[pb.Part], path: str, file_bytes: FileBytes) -> tuple[Part, ...]:
-    """Read the parts of a message or an artifact."""
-    parts: list[Part] = []
-    for part in given:
-        metadata = read_metadata(part)
-        match part.WhichOneof("part"):
+    def read_part(given: pb.Part) -> Part:
+        metadata = struct_dict(given.metadata) or None
+        match given.WhichOneof("part"):
             case "text":
-                parts.append(Part(text=part.text, metadata=metadata))
+                return Part(text=given.text, metadata=metadata)
             case "file":
-                parts.append(_read_file(part.file, metadata, f"{path}[{len(parts)}].file", file_bytes))
+                file, raw, url = given.file, None, None
+                match file.WhichOneof("file"):
+                    case "file_with_bytes":
+                        raw = read_bytes(file.file_with_bytes)
+                    case "file_with_uri":
+                        url = file.file_with_uri
+                    case _:
+                        raise InvalidParams("file", "must have either file_with_bytes or file_with_uri")
+                name, media_type = file.name or None, file.mime_type or None
+                return Part(raw=raw, url=url, filename=name, media_type=media_type, metadata=metadata)
             case "data":
-                data, metadata = unwrap_data(struct_dict(part.data.data), metadata)
-                parts.append(Part(data=data, metadata=metadata))
+                data, metadata = unwrap_data(struct_dict(given.data.data), metadata)
+                return Part(data=data, metadata=metadata)
             case _:
-                raise InvalidParams(f"{path}[{len(parts)}]", "must have one of text, file, data")
-    return tuple(parts)
+                raise InvalidParams("", "must have one of text, file, data")
+
+    parts: dict[str, Form[Any]] = {"parts": Form(write_part, read_part)}
+    message = map_fields(
+        Message,
+        pb.Message,
+        names={"content": "parts"},
+        forms=parts,
+        enums={"role": ROLES},
+        reads={"message_id": _message_id},
+        omits_empty=True,
+    )
+    status = map_fields(
+        TaskStatus,
+        pb.TaskStatus,
+        names={"update": "message"},
+        forms={"message": message},
+        enums={"state": STATES},
+    )
+    artifact = map_fields(Artifact, pb.Artifact, forms=parts, omits_empty=True)
+    held: dict[str, Form[Any]] = {"status": status, "artifacts": artifact, "artifact": artifact, "history": message}
+    return ObjectForms(
+        message=message,
+        task=map_fields(Task, pb.Task, forms=held, omits_empty=True),
+        status_update=map_fields(StatusUpdate, pb.TaskStatusUpdateEvent, forms=held, omits_empty=True),
+        artifact_update=map_fields(ArtifactUpdate, pb.TaskArtifactUpdateEvent, forms=held, omits_empty=True),
+    )
 
 
-def _read_file(given: pb.FilePart, metadata: Json | None, path: str, file_bytes: FileBytes) -> Part:
-    raw = url = None
-    match given.WhichOneof("file"):
-        case "file_with_bytes":
-            raw = file_bytes(given.file_with_bytes)
-        case "file_with_uri":
-            url = given.file_with_uri
-        case _:
-            raise InvalidParams(path, "must have either file_with_bytes or file_with_uri")
-    return Part(raw=raw, url=url, filename=given.name or None, media_type=given.mime_type or None, metadata=metadata)
+def _message_id(given: pb.Message) -> str:
+    return given.message_id or derive_id("msg", given.SerializeToString(deterministic=True))
 
 
-def read_metadata(given: _HasMetadata) -> Json | None:
-    """Read the metadata; None if it is absent or empty."""
-    return struct_dict(given.metadata) if given.metadata.fields else None
+RAW = _object_forms(once, once)
+"""As the proto has it."""
+
+BASE64 = _object_forms(write_base64, read_base64)
+"""As the official Python SDKs have it, with base64 in the bytes of a file."""

@@ -6,14 +6,17 @@ without `configuration` leaves it to the server whether to wait; with one, an ab
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from dragoman.dialects import push
 from dragoman.dialects.json_fields import Violations, refuse
 from dragoman.dialects.protobuf import bounds
 from dragoman.dialects.protobuf.bounds import STRUCT, Shape
-from dragoman.dialects.protobuf.values import read
+from dragoman.dialects.protobuf.fields import Form, within
+from dragoman.dialects.protobuf.values import read, struct_dict
 from dragoman.dialects.v03.decode import checked_id, named_skill
 from dragoman.dialects.v03.protobuf.messages import pb
-from dragoman.dialects.v03.protobuf.objects import ROLES_READ, FileBytes, read_metadata, read_parts
+from dragoman.dialects.v03.protobuf.objects import CONFIG, ObjectForms
 from dragoman.model.errors import InvalidParams, MethodNotFound
 from dragoman.model.message import Message
 from dragoman.model.operations import (
@@ -41,8 +44,8 @@ _TASKS = "tasks/"
 _CONFIGS = "/pushNotificationConfigs"
 
 
-def decoder(file_bytes: FileBytes) -> Callable[[str, bytes | memoryview], Operation]:
-    """Return the decoder of a Dialect. `file_bytes` reads the bytes of a file.
+def decoder(forms: ObjectForms) -> Callable[[str, bytes | memoryview], Operation]:
+    """Return the decoder of a Dialect, for one way of reading the bytes of a file.
 
     It raises MethodNotFound for a method that the service lacks, ParseError if the bytes are not the method's request,
     InvalidParams if a field is missing or wrong.
@@ -52,9 +55,9 @@ def decoder(file_bytes: FileBytes) -> Callable[[str, bytes | memoryview], Operat
         body = bytes(params)
         match method:
             case "SendMessage":
-                return _send(read(pb.SendMessageRequest, body), SendMessage, file_bytes)
+                return _send(read(pb.SendMessageRequest, body), SendMessage, forms)
             case "SendStreamingMessage":
-                return _send(read(pb.SendMessageRequest, body), StreamMessage, file_bytes)
+                return _send(read(pb.SendMessageRequest, body), StreamMessage, forms)
             case "GetTask":
                 asked = read(pb.GetTaskRequest, body)
                 return GetTask(id=_task(asked.name), history_length=_length(asked.history_length, "history_length"))
@@ -86,11 +89,11 @@ def check_bounds(method: str, request: bytes, max_values: int) -> None:
     bounds.check(request, _SHAPES.get(method, {}), max_values)
 
 
-def _send(request: pb.SendMessageRequest, kind: type[SendMessage], file_bytes: FileBytes) -> SendMessage:
+def _send(request: pb.SendMessageRequest, kind: type[SendMessage], forms: ObjectForms) -> SendMessage:
     if not request.HasField("request"):
         raise InvalidParams("request", "is required")
-    said = _message(request.request, file_bytes)
-    metadata, chosen = read_metadata(request), request.configuration
+    said = _message(request.request, forms.message)
+    metadata, chosen = struct_dict(request.metadata) or None, request.configuration
     return kind(
         message=said,
         return_immediately=request.HasField("configuration") and not chosen.blocking,
@@ -104,23 +107,20 @@ def _send(request: pb.SendMessageRequest, kind: type[SendMessage], file_bytes: F
     )
 
 
-def _message(given: pb.Message, file_bytes: FileBytes) -> Message:
-    role = ROLES_READ.get(given.role)
-    if role is None:
+def _message(given: pb.Message, form: Form[Message]) -> Message:
+    if given.role not in (pb.ROLE_USER, pb.ROLE_AGENT):
         raise InvalidParams("request.role", "must be ROLE_USER or ROLE_AGENT")
     if not given.content:
         raise InvalidParams("request.content", "must hold at least one part")
     if not given.message_id:
         raise InvalidParams("request.message_id", "is required: send a string that is not empty")
-    return Message(
-        message_id=checked_id(given.message_id, "request.message_id"),
-        role=role,
-        parts=read_parts(given.content, "request.content", file_bytes),
-        context_id=checked_id(given.context_id, "request.context_id") or None,
-        task_id=given.task_id or None,
-        metadata=read_metadata(given),
-        extensions=tuple(given.extensions),
-    )
+    checked_id(given.message_id, "request.message_id")
+    try:
+        said = form.read(given)
+    except InvalidParams as fault:
+        raise within("request", fault) from None
+    checked_id(given.context_id, "request.context_id")
+    return said
 
 
 def _length(given: int, path: str) -> int | None:
@@ -172,11 +172,10 @@ def _push_config(given: pb.PushNotificationConfig, path: str, task_id: str, othe
     if not given.url:
         raise InvalidParams(f"{path}.url", "is required: send a string that is not empty")
     authentication = given.authentication
-    config = PushConfig(
-        url=given.url,
+    config = replace(
+        CONFIG.read(given),
         id=given.id or otherwise,
         task_id=task_id,
-        token=given.token or None,
         scheme=next(iter(authentication.schemes), None) or None,
         credentials=authentication.credentials or None,
     )

@@ -20,10 +20,9 @@ from google.rpc.status_pb2 import Status
 from msgspec.structs import replace
 
 from dragoman.dialects.api import Answer, GrpcCall, GrpcStatus, Tongue
-from dragoman.dialects.client import objects
 from dragoman.dialects.client.card import decode_card
 from dragoman.dialects.client.encode import named, no_earlier
-from dragoman.dialects.client.objects import beyond
+from dragoman.dialects.client.objects import complete
 from dragoman.dialects.client.scalars import Unfit
 from dragoman.dialects.protobuf.fields import Form, map_fields
 from dragoman.dialects.protobuf.schema import requests_of
@@ -34,7 +33,7 @@ from dragoman.dialects.v1.operations import TABLE
 from dragoman.dialects.v1.protobuf.messages import pb
 from dragoman.dialects.v1.protobuf.objects import ARTIFACT_UPDATE, MESSAGE, STATES, STATUS_UPDATE, TASK
 from dragoman.model.errors import A2AError, InvalidAgentResponse, InvalidParams, ParseError, UnsupportedOperation
-from dragoman.model.message import Artifact
+from dragoman.model.message import Message
 from dragoman.model.operations import (
     CancelTask,
     CreatePushConfig,
@@ -49,7 +48,7 @@ from dragoman.model.operations import (
     SendMessage,
 )
 from dragoman.model.task import Task
-from dragoman.model.updates import ArtifactUpdate, StatusUpdate, TaskList, Update
+from dragoman.model.updates import TaskList, Update
 
 M = TypeVar("M", bound=ProtoMessage)
 
@@ -160,17 +159,9 @@ _PLAIN: dict[type[Operation], Form[Any]] = {
 def read_update(data: bytes) -> tuple[Update, ...]:
     """Decode an item of a stream, a StreamResponse, which holds exactly one update."""
     frame = _read(pb.StreamResponse, data)
-    match frame.WhichOneof("payload"):
-        case "artifact_update":
-            return (_artifact_update(frame.artifact_update),)
-        case "status_update":
-            return (_status_update(frame.status_update),)
-        case "task":
-            return (_task(frame.task),)
-        case "message":
-            return (MESSAGE.read(frame.message),)
-        case _:
-            raise InvalidAgentResponse(f"expected a StreamResponse that holds something, got {data[:100]!r}")
+    if (held := frame.WhichOneof("payload")) is None:
+        raise InvalidAgentResponse(f"expected a StreamResponse that holds something, got {data[:100]!r}")
+    return (_update(held, getattr(frame, held)),)
 
 
 def read_answer(operation: Operation, body: bytes) -> Answer:
@@ -178,19 +169,17 @@ def read_answer(operation: Operation, body: bytes) -> Answer:
     match operation:
         case SendMessage():
             answer = _read(pb.SendMessageResponse, body)
-            match answer.WhichOneof("payload"):
-                case "task":
-                    return _task(answer.task)
-                case "message":
-                    return MESSAGE.read(answer.message)
-                case _:
-                    raise InvalidAgentResponse("expected a task or a message, got an empty SendMessageResponse")
+            if (held := answer.WhichOneof("payload")) is None:
+                raise InvalidAgentResponse("expected a task or a message, got an empty SendMessageResponse")
+            answered: Task | Message = _update(held, getattr(answer, held))
+            return answered
         case GetTask() | CancelTask():
-            return _task(_read(pb.Task, body))
+            task: Task = _update("task", _read(pb.Task, body))
+            return task
         case ListTasks():
             page = _read(pb.ListTasksResponse, body)
             return TaskList(
-                tasks=tuple([_task(task) for task in page.tasks]),
+                tasks=tuple([_update("task", task) for task in page.tasks]),
                 next_page_token=page.next_page_token,
                 total_size=max(page.total_size, 0),
             )
@@ -218,29 +207,20 @@ def _read(kind: type[M], body: bytes) -> M:
         raise InvalidAgentResponse(f"expected a {kind.DESCRIPTOR.full_name}, got {body[:100]!r}") from None
 
 
-def _task(given: pb.Task) -> Task:
-    if not given.id:
+_UPDATES: dict[str, Form[Any]] = {
+    "task": TASK,
+    "message": MESSAGE,
+    "status_update": STATUS_UPDATE,
+    "artifact_update": ARTIFACT_UPDATE,
+}
+"""What a StreamResponse holds, and a SendMessageResponse."""
+
+
+def _update(held: str, given: Any) -> Any:
+    update = complete(_UPDATES[held].read(given))
+    if isinstance(update, Task) and not update.id:
         raise InvalidAgentResponse("expected a task with an id")
-    task = TASK.read(given)
-    if all(artifact.artifact_id for artifact in task.artifacts):
-        return task
-    return replace(task, artifacts=tuple([_named(each, task.id, nth) for nth, each in enumerate(task.artifacts)]))
-
-
-def _named(artifact: Artifact, task_id: str, nth: int = 0) -> Artifact:
-    """Return the artifact with an id: that of its place if it has none."""
-    return artifact if artifact.artifact_id else replace(artifact, artifact_id=objects.artifact_id(task_id, nth))
-
-
-def _status_update(given: pb.TaskStatusUpdateEvent) -> StatusUpdate:
-    update = STATUS_UPDATE.read(given)
-    metadata, told, used = beyond(update.metadata)
-    return replace(update, metadata=metadata, progress=told, usage=used)
-
-
-def _artifact_update(given: pb.TaskArtifactUpdateEvent) -> ArtifactUpdate:
-    update = ARTIFACT_UPDATE.read(given)
-    return update if update.artifact.artifact_id else replace(update, artifact=_named(update.artifact, update.task_id))
+    return update
 
 
 # -- statuses ----------------------------------------------------------------------------------------------------------
