@@ -209,7 +209,7 @@ tests/peers/js/node_modules/.ready tests/console/node_modules/.ready console/nod
 	cd $* && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 
-console/openapi.json: $(shell find src/dragoman/bindings/admin src/dragoman/bindings/remote src/dragoman/doctor src/dragoman/engine -name '*.py') $(VENV)/.core
+console/openapi.json: $(shell find src/dragoman/admin src/dragoman/bindings/admin src/dragoman/bindings/remote src/dragoman/doctor src/dragoman/engine -name '*.py') $(VENV)/.core
 	$(BIN)/python scripts/admin_openapi.py $@
 
 $(CONSOLE)/index.html: console/openapi.json console/node_modules/.ready $(shell find console/src console/public -type f -not -name schema.d.ts) console/index.html console/vite.config.ts
