@@ -7,7 +7,9 @@ from typing import cast
 from msgspec.structs import replace
 
 from dragoman.admin.webhooks import DeadLetters, DeadLettersChanged, NotSentAgain
-from dragoman.engine.admin.deliveries import redeliver
+from dragoman.engine.admin.access import Operator
+from dragoman.engine.admin.answers import Asked
+from dragoman.engine.admin.deliveries import DeliveryAdministration
 from dragoman.engine.admin.redelivery import SentDeliveries, send_again
 from dragoman.engine.announcements import Step
 from dragoman.model.ids import SystemClock
@@ -62,16 +64,21 @@ async def test_a_delivery_that_was_sent_again_in_vain_is_named_with_its_dead_let
     await store.open("h1")
     try:
         await deliver_all(store, "t1")
+        deliveries = DeliveryAdministration(store, store.clock, render)
+
+        async def redeliver(wanted: DeadLetters) -> DeadLettersChanged:
+            return await deliveries.redeliver(Asked(Operator("key:ops"), wanted))
+
         first = (await store.receipts.page())[-1].number
         chosen = DeadLetters(numbers=(first, 999), delivered=True)
-        assert await redeliver(store, render, chosen, 0) == DeadLettersChanged(count=0, again=1, missing=(999,))
+        assert await redeliver(chosen) == DeadLettersChanged(count=0, again=1, missing=(999,))
         there = NotSentAgain(number=first, reason="it is in the queue again already")
-        assert (await redeliver(store, render, chosen, 0)).refused == (there,)
+        assert (await redeliver(chosen)).refused == (there,)
         (due,) = [due for lane in Lane for due in await store.outbox.claim(lane, 1 << 50, 1 << 51, 1, 1)]
         await store.outbox.settle(Settled(number=due.number, outcome="dead", reason="HTTP 400"))
         told = NotSentAgain(number=first, reason=f"its id is that of dead letter {due.number}: send that one")
-        assert (await redeliver(store, render, chosen, 0)).refused == (told,)
+        assert (await redeliver(chosen)).refused == (told,)
         both = DeadLetters(numbers=(first, due.number), delivered=True)
-        assert await redeliver(store, render, both, 0) == DeadLettersChanged(count=1, refused=(there,))
+        assert await redeliver(both) == DeadLettersChanged(count=1, refused=(there,))
     finally:
         await store.close()

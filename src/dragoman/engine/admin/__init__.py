@@ -8,7 +8,7 @@ clients of each dialect get it, `moments` a task as it stood (both from `folded_
 delegated. `conversations`, `overview` and `usage_report` sum tasks up, and `records` reads the audit trail.
 `shared_reads` makes equal reads once.
 
-For changing, there are `task_changes`, `deliveries` with `redelivery` and `paused_hosts`, and `keys`.
+For changing, there are `task_changes`, `deliveries` with `redelivery`, and `keys`.
 
 `feeds` are their streams; `change_feeds` reads what changes once for all of them, after the hints of `change_hints`.
 """

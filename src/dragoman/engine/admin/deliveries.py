@@ -27,9 +27,8 @@ from dragoman.admin.webhooks import (
 )
 from dragoman.dialects.json_bounds import EXACT_MAX
 from dragoman.engine.admin.answers import Asked
-from dragoman.engine.admin.paused_hosts import list_paused, pause_host, paused_line, resume_host
 from dragoman.engine.admin.playback import find_head
-from dragoman.engine.admin.redelivery import Render, rebuild, send_again
+from dragoman.engine.admin.redelivery import NONE_SENT, Render, rebuild, send_again
 from dragoman.engine.announcements import Step
 from dragoman.model.errors import InvalidParams, NotFound
 from dragoman.model.ids import Clock, timestamp
@@ -37,7 +36,7 @@ from dragoman.model.task import TaskHead
 from dragoman.net.errors import BadUrl
 from dragoman.net.target import shown_url, target
 from dragoman.store.api import Store
-from dragoman.store.outbox import Lane, Owed, OwedDetails, covering_names
+from dragoman.store.outbox import Delivery, Lane, Owed, OwedDetails, PausedHost, covering_names
 from dragoman.store.receipts import RECEIPTS_MAX, Receipt
 
 NUMBER_CHARS_MAX = 16
@@ -82,39 +81,6 @@ class DeliveryAdministration:
         self._render = render
         self._wake = wake
 
-    async def of_task(self, asked: Asked[None]) -> TaskDeliveries:
-        """The deliveries of a task."""
-        return await list_deliveries_of_task(self._store, asked.id)
-
-    async def redeliver(self, asked: Asked[DeadLetters]) -> DeadLettersChanged:
-        """Make deliveries due at once."""
-        changed = await redeliver(self._store, self._render, asked.given, self._clock.now_ms())
-        self._wake()
-        return changed
-
-    async def drop(self, asked: Asked[DeadLetters]) -> DeadLettersChanged:
-        """Delete deliveries."""
-        return await drop(self._store, asked.given, self._clock.now_ms())
-
-    async def show(self, asked: Asked[None]) -> DeliveryReport:
-        """One delivery, by its number or its id."""
-        return await report_delivery(self._store, self._render, asked.id, self._clock.now_ms())
-
-    async def paused(self, _: Asked[None]) -> PausedHostLines:
-        """The paused hosts."""
-        return await list_paused(self._outbox)
-
-    async def pause(self, asked: Asked[HostName]) -> HostChanged:
-        """Send nothing to a host from now on."""
-        host = read_host(asked.given.host)
-        return await pause_host(self._outbox, host, asked.operator.principal, self._clock.now_ms())
-
-    async def resume(self, asked: Asked[HostName]) -> HostChanged:
-        """Send to a host again."""
-        changed = await resume_host(self._outbox, read_host(asked.given.host), self._clock.now_ms())
-        self._wake()
-        return changed
-
     async def list(self, asked: Asked[DeliveryQuery]) -> DeliveryLines:
         """A page of deliveries."""
         query, outbox = asked.given, self._outbox
@@ -122,10 +88,10 @@ class DeliveryAdministration:
         lines: tuple[DeliveryLine, ...]
         if query.state == "delivered":
             receipts = await self._store.receipts.page(limit=query.limit, before=query.before, task_id=query.task)
-            lines = tuple(map(receipt_line, receipts))
+            lines = tuple(map(_receipt_line, receipts))
         else:
             found = await outbox.owed(dead=dead, limit=query.limit, after=query.after, task_id=query.task)
-            lines = tuple(map(delivery_line, found))
+            lines = tuple(map(_delivery_line, found))
         last = lines[-1].number if len(lines) == query.limit else None
         waiting, given_up = await outbox.owed_count()
         return DeliveryLines(
@@ -137,6 +103,105 @@ class DeliveryAdministration:
             next_before=last if query.state == "delivered" else None,
         )
 
+    async def of_task(self, asked: Asked[None]) -> TaskDeliveries:
+        """The deliveries of a task."""
+        await find_head(self._store, asked.id)
+        receipts = await self._store.receipts.page(limit=RECEIPTS_MAX, task_id=asked.id)
+        owed = await self._outbox.owed(limit=TASK_DELIVERIES_MAX + 1, task_id=asked.id)
+        lines = [*map(_receipt_line, receipts), *map(_delivery_line, owed[:TASK_DELIVERIES_MAX])]
+        lines.sort(key=lambda line: line.number)
+        return TaskDeliveries(deliveries=tuple(lines), more=len(owed) > TASK_DELIVERIES_MAX)
+
+    async def show(self, asked: Asked[None]) -> DeliveryReport:
+        """One delivery, by its number or its id."""
+        wanted, outbox = asked.id, self._outbox
+        known: int | str = wanted
+        if wanted.isascii() and wanted.isdigit() and len(wanted) <= NUMBER_CHARS_MAX and int(wanted) <= EXACT_MAX:
+            known = int(wanted)
+        found = await outbox.find(known)
+        if found is None:
+            receipt = await self._store.receipts.find(known)
+            if receipt is not None:
+                return _report_receipt(receipt, await rebuild(self._store, self._render, receipt))
+            raise NotFound(
+                f"there is no delivery {wanted[:100]!r}: those that arrived are kept for delivered_retention"
+            )
+        pauses: tuple[PausedHostLine, ...] = ()
+        if found.owed.paused:
+            covering = covering_names(found.owed.host)
+            pauses = tuple(_paused_line(each) for each in await outbox.paused() if each.name in covering)
+        return _report_owed(found, pauses, self._clock.now_ms())
+
+    async def redeliver(self, asked: Asked[DeadLetters]) -> DeadLettersChanged:
+        """Make deliveries due at once."""
+        chosen, outbox, now_ms = asked.given, self._outbox, self._clock.now_ms()
+        numbers = chosen_numbers(chosen)
+        if chosen.delivered and numbers is not None and len(numbers) > SENT_AGAIN_MAX:
+            raise InvalidParams("numbers", f"must be at most {SENT_AGAIN_MAX} with delivered")
+        arrived, missing = await self._look_up(numbers)  # a dead letter that is revived may arrive at once
+        pending = await outbox.hasten(numbers, now_ms) if chosen.pending and numbers is not None else 0
+        count, sent = await outbox.revive(numbers, now_ms), NONE_SENT
+        if chosen.delivered:
+            sent = await send_again(self._store, self._render, arrived, now_ms)
+        self._wake()
+        return DeadLettersChanged(count=count, pending=pending, again=sent.count, refused=sent.refused, missing=missing)
+
+    async def drop(self, asked: Asked[DeadLetters]) -> DeadLettersChanged:
+        """Delete deliveries."""
+        chosen, outbox = asked.given, self._outbox
+        if chosen.delivered:
+            raise InvalidParams("delivered", "goes with redelivery: what arrived is deleted after delivered_retention")
+        numbers = chosen_numbers(chosen)
+        _, missing = await self._look_up(numbers)
+        pending = 0
+        if chosen.pending and numbers is not None:
+            pending = await outbox.drop_pending(numbers, self._clock.now_ms())
+        return DeadLettersChanged(count=await outbox.drop(numbers), pending=pending, missing=missing)
+
+    async def paused(self, _: Asked[None]) -> PausedHostLines:
+        """The paused hosts."""
+        hosts = await self._outbox.paused()
+        waiting = await self._outbox.paused_count() if hosts else 0
+        return PausedHostLines(hosts=tuple(map(_paused_line, hosts)), waiting=waiting)
+
+    async def pause(self, asked: Asked[HostName]) -> HostChanged:
+        """Send nothing to a host from now on."""
+        host, now_ms = read_host(asked.given.host), self._clock.now_ms()
+        changed = await self._outbox.pause(PausedHost(name=host, at_ms=now_ms, by=asked.operator.principal))
+        waiting = (await self._outbox.backlog(host, now_ms)).waiting
+        return HostChanged(host=host, paused=True, changed=changed, waiting=waiting)
+
+    async def resume(self, asked: Asked[HostName]) -> HostChanged:
+        """Send to a host again."""
+        host = read_host(asked.given.host)
+        backlog = await self._outbox.backlog(host, self._clock.now_ms())
+        changed = await self._outbox.resume(host)
+        self._wake()
+        return HostChanged(
+            host=host,
+            paused=False,
+            changed=changed,
+            waiting=backlog.waiting,
+            held=backlog.held,
+            later=backlog.later,
+            next=_moment(backlog.next_ms),
+        )
+
+    async def _look_up(self, numbers: Collection[int] | None) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+        """The numbers of deliveries that arrived, and those of none; these are None if too many are to be looked up."""
+        if numbers is None:
+            return (), ()
+        if len(numbers) > LOOKED_UP_MAX:
+            return (), None
+        arrived: list[int] = []
+        missing: list[int] = []
+        for number in numbers:
+            owed = await self._outbox.owed(limit=1, after=number - 1)
+            if owed and owed[0].number == number:
+                continue
+            (missing if await self._store.receipts.find(number) is None else arrived).append(number)
+        return tuple(arrived), tuple(missing)
+
 
 def _dead(query: DeliveryQuery) -> bool | None:
     """Whether the dead deliveries are asked for, the pending ones, or both. Raises InvalidParams."""
@@ -147,89 +212,6 @@ def _dead(query: DeliveryQuery) -> bool | None:
     if query.state != "delivered" and query.before is not None:
         raise InvalidParams("before", "goes with state=delivered; use after")
     return query.dead if query.state is None else query.state == "dead"
-
-
-async def list_deliveries_of_task(store: Store, task_id: str) -> TaskDeliveries:
-    """The deliveries of a task. Raises TaskNotFound or StoreError."""
-    await find_head(store, task_id)
-    receipts = await store.receipts.page(limit=RECEIPTS_MAX, task_id=task_id)
-    owed = await store.outbox.owed(limit=TASK_DELIVERIES_MAX + 1, task_id=task_id)
-    lines = [*map(receipt_line, receipts), *map(delivery_line, owed[:TASK_DELIVERIES_MAX])]
-    lines.sort(key=lambda line: line.number)
-    return TaskDeliveries(deliveries=tuple(lines), more=len(owed) > TASK_DELIVERIES_MAX)
-
-
-async def redeliver(store: Store, render: Render, chosen: DeadLetters, now_ms: int) -> DeadLettersChanged:
-    """Make deliveries due at once. Raises InvalidParams or StoreError."""
-    numbers, outbox = chosen_numbers(chosen), store.outbox
-    if chosen.delivered and numbers is not None and len(numbers) > SENT_AGAIN_MAX:
-        raise InvalidParams("numbers", f"must be at most {SENT_AGAIN_MAX} with delivered")
-    arrived, missing = await _look_up(store, numbers)  # a dead letter that is revived may arrive at once
-    pending = await outbox.hasten(numbers, now_ms) if chosen.pending and numbers is not None else 0
-    count = await outbox.revive(numbers, now_ms)
-    if not chosen.delivered:
-        return DeadLettersChanged(count=count, pending=pending, missing=missing)
-    sent = await send_again(store, render, arrived, now_ms)
-    return DeadLettersChanged(count=count, pending=pending, again=sent.count, refused=sent.refused, missing=missing)
-
-
-async def drop(store: Store, chosen: DeadLetters, now_ms: int) -> DeadLettersChanged:
-    """Delete deliveries. Raises InvalidParams or StoreError."""
-    outbox = store.outbox
-    if chosen.delivered:
-        raise InvalidParams("delivered", "goes with redelivery: what arrived is deleted after delivered_retention")
-    numbers = chosen_numbers(chosen)
-    _, missing = await _look_up(store, numbers)
-    pending = await outbox.drop_pending(numbers, now_ms) if chosen.pending and numbers is not None else 0
-    return DeadLettersChanged(count=await outbox.drop(numbers), pending=pending, missing=missing)
-
-
-async def _look_up(store: Store, numbers: Collection[int] | None) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """The numbers of deliveries that arrived, and those of none; these are None if there are too many to look up."""
-    if numbers is None:
-        return (), ()
-    if len(numbers) > LOOKED_UP_MAX:
-        return (), None
-    arrived: list[int] = []
-    missing: list[int] = []
-    for number in numbers:
-        owed = await store.outbox.owed(limit=1, after=number - 1)
-        if owed and owed[0].number == number:
-            continue
-        (missing if await store.receipts.find(number) is None else arrived).append(number)
-    return tuple(arrived), tuple(missing)
-
-
-async def report_delivery(store: Store, render: Render, wanted: str, now_ms: int) -> DeliveryReport:
-    """One delivery, by its number or its id. Raises NotFound or StoreError."""
-    known: int | str = wanted
-    if wanted.isascii() and wanted.isdigit() and len(wanted) <= NUMBER_CHARS_MAX and int(wanted) <= EXACT_MAX:
-        known = int(wanted)
-    outbox = store.outbox
-    found = await outbox.find(known)
-    if found is None:
-        receipt = await store.receipts.find(known)
-        if receipt is not None:
-            return await _report_receipt(store, render, receipt)
-        raise NotFound(f"there is no delivery {wanted[:100]!r}: those that arrived are kept for delivered_retention")
-    pauses: tuple[PausedHostLine, ...] = ()
-    if found.owed.paused:
-        covering = covering_names(found.owed.host)
-        pauses = tuple(paused_line(each) for each in await outbox.paused() if each.name in covering)
-    sending = found.claimed_until_ms is not None and found.claimed_until_ms > now_ms
-    line: dict[str, Any] = asdict(delivery_line(found.owed))
-    return DeliveryReport(
-        **line,
-        status=_status(found, sending),
-        part=found.part,
-        dialect=found.dialect,
-        size_bytes=found.size_bytes,
-        lane=LANES[found.lane],
-        claimed_until=timestamp(found.claimed_until_ms) if sending and found.claimed_until_ms is not None else None,
-        before=found.before,
-        behind=found.behind,
-        pauses=pauses,
-    )
 
 
 def _status(found: OwedDetails, sending: bool) -> DeliveryStatus:
@@ -245,8 +227,7 @@ def _status(found: OwedDetails, sending: bool) -> DeliveryStatus:
     return "retrying" if owed.attempts else "due"
 
 
-def delivery_line(owed: Owed) -> DeliveryLine:
-    """A delivery as operators see it."""
+def _delivery_line(owed: Owed) -> DeliveryLine:
     return DeliveryLine(
         number=owed.number,
         id=owed.id,
@@ -266,8 +247,7 @@ def delivery_line(owed: Owed) -> DeliveryLine:
     )
 
 
-def receipt_line(receipt: Receipt) -> DeliveryLine:
-    """A delivery that arrived as operators see it."""
+def _receipt_line(receipt: Receipt) -> DeliveryLine:
     return DeliveryLine(
         number=receipt.number,
         id=receipt.id,
@@ -297,9 +277,30 @@ def _origin(shown: str) -> str:
         return ""
 
 
-async def _report_receipt(store: Store, render: Render, receipt: Receipt) -> DeliveryReport:
-    made = await rebuild(store, render, receipt)
-    line: dict[str, Any] = asdict(receipt_line(receipt))
+def _paused_line(host: PausedHost) -> PausedHostLine:
+    return PausedHostLine(host=host.name, since=timestamp(host.at_ms), by=host.by, waiting=host.waiting)
+
+
+def _report_owed(found: OwedDetails, pauses: tuple[PausedHostLine, ...], now_ms: int) -> DeliveryReport:
+    sending = found.claimed_until_ms is not None and found.claimed_until_ms > now_ms
+    line: dict[str, Any] = asdict(_delivery_line(found.owed))
+    return DeliveryReport(
+        **line,
+        status=_status(found, sending),
+        part=found.part,
+        dialect=found.dialect,
+        size_bytes=found.size_bytes,
+        lane=LANES[found.lane],
+        claimed_until=_moment(found.claimed_until_ms) if sending else None,
+        before=found.before,
+        behind=found.behind,
+        pauses=pauses,
+    )
+
+
+def _report_receipt(receipt: Receipt, made: Delivery | str) -> DeliveryReport:
+    """`made` is the delivery as it would be sent again, or why it cannot be."""
+    line: dict[str, Any] = asdict(_receipt_line(receipt))
     return DeliveryReport(
         **line,
         status="delivered",
@@ -312,3 +313,7 @@ async def _report_receipt(store: Store, render: Render, receipt: Receipt) -> Del
         behind=0,
         obstacle=made if isinstance(made, str) else None,
     )
+
+
+def _moment(at_ms: int | None) -> str | None:
+    return None if at_ms is None else timestamp(at_ms)

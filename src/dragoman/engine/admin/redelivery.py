@@ -41,6 +41,9 @@ class SentDeliveries(Struct, frozen=True):
     refused: tuple[NotSentAgain, ...]
 
 
+NONE_SENT = SentDeliveries(0, ())
+
+
 async def send_again(store: Store, render: Render, numbers: Collection[int], now_ms: int) -> SentDeliveries:
     """Queue those of these deliveries that arrived once more, those of each task in their order. Raises StoreError."""
     logs = EventReader(store)
