@@ -11,10 +11,10 @@ from dragoman.admin.logs import Timeline
 from dragoman.admin.tasks import (
     STATES_BY_WORD,
     ArtifactLine,
-    TaskFilter,
     TaskLine,
     TaskLines,
     TaskOrder,
+    TaskQuery,
     TaskReport,
     state_word,
 )
@@ -57,17 +57,17 @@ class Inspector:
         self._clock = clock
         self._places = places or FoldedPlaces(store)
 
-    async def list(self, wanted: TaskFilter, limit: int, cursor: str = "", order: TaskOrder | None = None) -> TaskLines:
+    async def list(self, wanted: TaskQuery) -> TaskLines:
         """A page of the tasks that fit. Without an `order`, the newest status is first, or the newest made if only a
         search can find them.
 
         Raises InvalidParams for a foreign cursor and for filters that do not go with the order, or StoreError.
         """
-        chosen = _order(wanted, order)
-        before = _read_cursor(cursor, chosen) if cursor else None
+        chosen = _order(wanted)
+        before = _read_cursor(wanted.cursor, chosen) if wanted.cursor else None
         now_ms = self._clock.now_ms()
         if chosen in BY_CREATION:
-            return await self._search(wanted, limit, chosen, None if before is None else before[0], now_ms)
+            return await self._search(wanted, chosen, None if before is None else before[0], now_ms)
         until_ms = None if wanted.older_than_s is None else _ago_ms(wanted.older_than_s, now_ms)
         if before is None and until_ms is not None and chosen == "newest-changed":
             before = until_ms, ""
@@ -79,7 +79,7 @@ class Inspector:
                 state=None if wanted.state is None else STATES_BY_WORD[wanted.state],
                 status_after_ms=None if wanted.newer_than_s is None else _ago_ms(wanted.newer_than_s, now_ms),
                 order=ListOrder(chosen),
-                limit=limit,
+                limit=wanted.limit,
                 before=before,
                 max_bytes=PAGE_BYTES,
             )
@@ -92,9 +92,7 @@ class Inspector:
             total=None if until_ms is not None else listed.total,
         )
 
-    async def _search(
-        self, wanted: TaskFilter, limit: int, order: TaskOrder, after: int | None, now_ms: int
-    ) -> TaskLines:
+    async def _search(self, wanted: TaskQuery, order: TaskOrder, after: int | None, now_ms: int) -> TaskLines:
         found: list[TaskRow] = []
         for _ in range(SEARCHES):
             page = await self._store.search(
@@ -109,13 +107,13 @@ class Inspector:
                     status_after_ms=None if wanted.newer_than_s is None else _ago_ms(wanted.newer_than_s, now_ms),
                     status_before_ms=None if wanted.older_than_s is None else _ago_ms(wanted.older_than_s, now_ms),
                     oldest=order == "oldest-created",
-                    limit=limit - len(found),
+                    limit=wanted.limit - len(found),
                     after=after,
                 )
             )
             found += page.rows
             after = page.after
-            if after is None or len(found) == limit:
+            if after is None or len(found) == wanted.limit:
                 break
         return TaskLines(
             tasks=tuple(self._line(row, now_ms) for row in found),
@@ -196,8 +194,9 @@ def _trace(traceparent: str | None) -> str | None:
     return None if found is None else found[1]
 
 
-def _order(wanted: TaskFilter, order: TaskOrder | None) -> TaskOrder:
+def _order(wanted: TaskQuery) -> TaskOrder:
     """The order of a list. Raises InvalidParams if the filters do not go with it."""
+    order = wanted.order
     searches = any(each is not None for each in (wanted.key, wanted.dialect, wanted.text))
     if order is None:
         return "newest-created" if searches else "newest-changed"

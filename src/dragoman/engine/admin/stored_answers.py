@@ -26,10 +26,7 @@ def stored_answers(
     records, reporter = Records(store), UsageReporter(store, store.clock, prices)
     return dict(
         (
-            bind(
-                tasks.LIST_TASKS,
-                lambda asked: inspector.list(asked.given, asked.given.limit, asked.given.cursor, asked.given.order),
-            ),
+            bind(tasks.LIST_TASKS, lambda asked: inspector.list(asked.given)),
             bind(tasks.SHOW_TASK, lambda asked: inspector.show(asked.id)),
             bind(logs.READ_LOG, lambda asked: inspector.log(asked.id, asked.given.after, asked.given.limit)),
             bind(keys.LIST_KEYS, changes.list),

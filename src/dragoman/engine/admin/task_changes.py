@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from dragoman.admin.tasks import (
     ENDS,
+    LIST_TASKS,
     OPEN,
     AnswerPart,
     CancelReport,
@@ -28,6 +29,7 @@ from dragoman.admin.tasks import (
     TaskAnswer,
     TaskFilter,
     TaskLine,
+    TaskQuery,
     state_word,
 )
 from dragoman.engine.admin.access import AccessNotes, Operator
@@ -193,13 +195,11 @@ class TaskChanges:
         found: list[TaskLine] = []
         values = {name: getattr(wanted, name) for name in TaskFilter.__struct_fields__}
         for state in states if wanted.state is None else (wanted.state,):
-            one_state, cursor = TaskFilter(**{**values, "state": state}), ""
-            while len(found) <= limit:
-                page = await self._inspector.list(one_state, 100, cursor)
+            query: TaskQuery | None = TaskQuery(**{**values, "state": state}, limit=100)
+            while query is not None and len(found) <= limit:
+                page = await self._inspector.list(query)
                 found += page.tasks
-                cursor = page.next_cursor
-                if not cursor:
-                    break
+                query = LIST_TASKS.next_page(query, page)
         return tuple(found[:limit]), len(found) > limit
 
 
