@@ -60,6 +60,7 @@ run = "command:/bin/cat"
 ROOT = Path(__file__).parents[2]
 
 CALLABLES = {
+    "engine.admin.answers.Answers": "the table of what operators may ask: its functions are those that answer",
     "bindings.endpoints.HttpEndpoint": "a row of the table of endpoints: its functions are those that answer there",
     "store.postgres.writes.OtherWrite": "a call under way: its function is that of whoever waits for it",
     "store.sqlite.writes.Act": "a write under way: its function is that of whoever waits for it",

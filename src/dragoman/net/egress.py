@@ -11,6 +11,7 @@ import asyncio
 from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Struct
@@ -30,9 +31,11 @@ from dragoman.net.dialer import (
 )
 from dragoman.net.errors import BadUrl, Broken, TooLarge
 from dragoman.net.exchange import HttpAnswer, Want, encode_request, is_compressed
-from dragoman.net.grpc import GrpcEgress
 from dragoman.net.target import Target, parse_operator_url
 from dragoman.net.tls import MACHINE_TLS, ClientTls, TlsSession
+
+if TYPE_CHECKING:
+    from dragoman.net.grpc import GrpcEgress
 
 MAX_ANSWER_BYTES = 32 * 1024 * 1024
 """The same limit as for a request to this server."""
@@ -219,10 +222,24 @@ class Egress:
         idle = IdleConnections(per_destination_max=idle_max, in_all_max=idle_max, idle_s=IDLE_S)
         self._dialer = Dialer(policy, resolver, connect_timeout_s=connect_timeout_s, idle=idle, tls=tls)
         self._read: dict[str, _Call] = {}
-        self.grpc = GrpcEgress(
-            policy, resolver, connect_timeout_s=connect_timeout_s, max_answer_bytes=max_answer_bytes, tls=tls
-        )
-        """The door for gRPC, under the same policy. It is closed with this one."""
+        self._policy, self._resolver, self._tls = policy, resolver, tls
+        self._connect_timeout_s = connect_timeout_s
+        self._grpc: GrpcEgress | None = None
+
+    @property
+    def grpc(self) -> "GrpcEgress":
+        """The door for gRPC, under the same policy. It is made when it is first used, and closed with this one."""
+        if self._grpc is None:
+            from dragoman.net.grpc import GrpcEgress
+
+            self._grpc = GrpcEgress(
+                self._policy,
+                self._resolver,
+                connect_timeout_s=self._connect_timeout_s,
+                max_answer_bytes=self._max_answer_bytes,
+                tls=self._tls,
+            )
+        return self._grpc
 
     async def request(
         self,
@@ -296,7 +313,8 @@ class Egress:
     async def close(self) -> None:
         """Close every connection. A later request opens new ones."""
         await self._dialer.close()
-        await self.grpc.close()
+        if self._grpc is not None:
+            await self._grpc.close()
 
     async def _send(
         self,

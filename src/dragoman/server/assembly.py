@@ -25,7 +25,6 @@ from dragoman.auth.proxies import TrustedProxies
 from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.cluster import ClusterWatch
 from dragoman.bindings.http1.bounds import ConnectionBounds, ConnectionCounter
-from dragoman.bindings.mcp import Notifications, Sessions
 from dragoman.bindings.monitoring import Health, Metrics, Scraped
 from dragoman.bindings.obstacles import Obstacles
 from dragoman.bindings.streams import Streams
@@ -43,10 +42,10 @@ from dragoman.engine.key_stops import KeyStops
 from dragoman.engine.policy import EngineSettings
 from dragoman.net.address import Resolver
 from dragoman.server.callers import IssuerEgress, make_authenticator
-from dragoman.server.console import make_console
 from dragoman.server.files import ServedFiles, open_files
 from dragoman.server.key_stops import KeyStopper
 from dragoman.server.observation import Observation
+from dragoman.server.optional import load_optional
 from dragoman.server.replicas import bus_name, server_bus
 from dragoman.server.retention import RetentionWatch
 from dragoman.server.usage import make_usage
@@ -56,6 +55,8 @@ from dragoman.store.path import store_path
 from dragoman.telemetry.pulse import Pulse
 
 if TYPE_CHECKING:
+    from dragoman.server.console import ConsoleParts
+    from dragoman.server.mcp import McpParts
     from dragoman.server.tls import ServerTls
 
 POLL_S = 1.0
@@ -152,8 +153,8 @@ class Assembly:
 
         self.streams = Streams(config.keepalive_s)
         self.connections = ConnectionCounter(_connection_bounds(config))
-        self.notifications = Notifications(self.usage.listeners, config.keepalive_s, exchange=self.usage.exchange)
-        self.sessions = Sessions(self.notifications, store.shared if shared else None, bus)
+        mcp = load_optional("dragoman.server.mcp")
+        self.mcp: McpParts | None = None if mcp is None else mcp.McpParts(config, store, bus, self.usage)
 
         figures = engine.operated.figures
         cluster = ClusterWatch(engine, store, bus, bus_name=bus_name(config), lease_s=config.replica_lease_s)
@@ -195,10 +196,20 @@ class Assembly:
             observation.jobs.describe,
             self.stops,
         )
-        self.console = make_console(config, store, self.trail, opened.authenticator, opened.issuers)
+        self.console = self._make_console(config)
         self.stopper = KeyStopper(
             store, self.stops, self.streams, self.administration, opened.holder, opened.authenticator
         )
+
+    def _make_console(self, config: Config) -> "ConsoleParts | None":
+        """Make the console, if the configuration asks for one. Raises StartError for contradictory settings."""
+        if (console := load_optional("dragoman.server.console")) is None:
+            return None
+        opened = self.opened
+        made: ConsoleParts | None = console.make_console(
+            config, opened.store, self.trail, opened.authenticator, opened.issuers
+        )
+        return made
 
     def _admit(self, behind: Handler) -> Handler:
         usage = self.usage

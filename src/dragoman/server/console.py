@@ -4,6 +4,7 @@ Invariant: without the console none of it exists. Settings of a sign-in that cou
 start.
 """
 
+from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -11,7 +12,8 @@ from msgspec import Struct
 
 from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.sessions import OperatorSessions
-from dragoman.bindings.console import CALLBACK, ProviderDoor
+from dragoman.bindings.calls import Reception
+from dragoman.bindings.console import CALLBACK, Console, Pages, ProviderDoor
 from dragoman.bindings.remote import RemoteAgents, RemoteWays
 from dragoman.config import Config, loopback, read_secret
 from dragoman.engine.admin.access import AccessNotes
@@ -28,30 +30,39 @@ NEEDED = (*("oidc_client_id", "oidc_client_secret", "oidc_client_secret_file", "
 
 
 class ConsoleParts(Struct, frozen=True):
-    """The parts of the console that outlive a reload; None where there is no console."""
+    """The parts of the console that outlive a reload. `provider` is None if nobody signs in by an OpenID provider."""
 
-    operators: OperatorSessions | None = None
-    remote: RemoteAgents | None = None
+    operators: OperatorSessions
+    remote: RemoteAgents
     provider: ProviderDoor | None = None
+
+    def make_pages(self, reception: Reception, public_url: str | None) -> Console:
+        """Make the console of an application."""
+        callers, bounds = reception.callers, reception.limits
+        return Console(_load_pages(), self.operators, callers, bounds, public_url, self.provider)
 
     def stop(self) -> None:
         """End the open exchanges with agents elsewhere, because the server stops."""
-        if self.remote is not None:
-            self.remote.stop()
+        self.remote.stop()
 
     async def close(self) -> None:
         """Close every connection to agents elsewhere."""
-        if self.remote is not None:
-            await self.remote.close()
+        await self.remote.close()
+
+
+@cache
+def _load_pages() -> Pages:
+    """The console's files: read once, whatever is reloaded."""
+    return Pages.load()
 
 
 def make_console(
     config: Config, store: Store, trail: Trail, authenticator: Authenticator, issuers: IssuerEgress
-) -> ConsoleParts:
-    """Make the parts of the console that the configuration asks for. Raises StartError for contradictory settings."""
+) -> ConsoleParts | None:
+    """Make the console; None if the configuration asks for none. Raises StartError for contradictory settings."""
     provider = read_provider(config)
     if not config.console or not config.tasks or config.profile is not None:
-        return ConsoleParts()
+        return None
     public = urlsplit(config.public_url).hostname if config.public_url else None
     alone = loopback(config.host) and (public is None or loopback(public)) and not config.trusted_proxies
     ways = RemoteWays(config.console_allowed_hosts, authenticator, local=alone)

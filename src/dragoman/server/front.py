@@ -6,9 +6,8 @@ application never changes; a reload makes another one. The profile of an agent o
 
 from collections import ChainMap
 from collections.abc import Mapping
-from functools import cache, partial
+from functools import partial
 
-from dragoman import __version__
 from dragoman.agents.kinds import worker_agents
 from dragoman.auth.proxies import TrustedProxies
 from dragoman.bindings.admin import Admin
@@ -16,12 +15,10 @@ from dragoman.bindings.app import App
 from dragoman.bindings.callers import CallerRefusals, Callers
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards, CardSettings, GrpcAddress
-from dragoman.bindings.console import Console, Pages
 from dragoman.bindings.cors import Cors, Origins
-from dragoman.bindings.endpoints import Endpoints, HttpEndpoint
+from dragoman.bindings.endpoints import Endpoints, HttpEndpoint, PageSessions
 from dragoman.bindings.home import Home
 from dragoman.bindings.limits import Limits, make_limits
-from dragoman.bindings.mcp import Mcp
 from dragoman.bindings.openai import OpenAi
 from dragoman.bindings.openapi import Description
 from dragoman.bindings.openapi.operations import ServedPaths
@@ -42,14 +39,12 @@ from dragoman.server.facts import ServedAgents
 
 def make_app(assembly: Assembly, config: Config, runners: Mapping[str, Runner]) -> App:
     """Make the application for these agents. Sessions of MCP are told that their tools have changed."""
-    opened, console = assembly.opened, assembly.console
-    clock, default = opened.store.clock, config.default or next(iter(runners))
-    assembly.notifications.serve({agent_id: runner.profile for agent_id, runner in runners.items()}, clock.now_ms())
+    opened, default = assembly.opened, config.default or next(iter(runners))
+    if assembly.mcp is not None:
+        assembly.mcp.serve(runners)
     mounts, reception = _mounts(config), _make_reception(assembly, config, runners)
-    pages = None
-    if (operators := console.operators) is not None:
-        callers, bounds = reception.callers, reception.limits
-        pages = Console(_pages(), operators, callers, bounds, config.public_url, console.provider)
+    pages = None if assembly.console is None else assembly.console.make_pages(reception, config.public_url)
+    optional = _make_optional(assembly, config, runners, reception, default, pages)
     return App(
         assembly.a2a,
         reception,
@@ -61,10 +56,10 @@ def make_app(assembly: Assembly, config: Config, runners: Mapping[str, Runner]) 
             opened.signing,
         ),
         health=assembly.health,
-        home=Home(runners, default, mounts, config.public_url, console=console.operators is not None),
+        home=Home(runners, default, mounts, config.public_url, console=pages is not None),
         cors=Cors(config.cors_origins) if config.cors_origins else None,
         mounts=mounts,
-        optional=_make_optional(assembly, config, runners, reception, default, pages),
+        optional=optional if pages is None else {**optional, **pages.endpoints},
         sessions=pages,
         leaving=assembly.leaving,
         streams=assembly.streams,
@@ -79,7 +74,7 @@ def _make_optional(
     runners: Mapping[str, Runner],
     reception: Reception,
     default: str,
-    pages: Console | None,
+    sessions: PageSessions | None,
 ) -> Endpoints:
     """Make the parts that the configuration asks for. A server that poses as another system has that one's."""
     handler, bounds, callers, stops = assembly.agents, reception.limits, reception.callers, assembly.stops
@@ -95,15 +90,13 @@ def _make_optional(
     if ROOT in _mounts(config):
         found |= OpenAi(handler, reception, default, clock).endpoints
     if plain:
-        wait_s = config.blocking_timeout_s
-        found |= Mcp(handler, reception, clock, assembly.sessions, version=__version__, wait_s=wait_s).endpoints
         found |= _description(config, default).endpoints
+    if plain and assembly.mcp is not None:
+        found |= assembly.mcp.endpoints(handler, reception, config.blocking_timeout_s)
     if plain and config.tasks:
         facts = ServedAgents(runners, assembly.streams)
-        admin = Admin(assembly.administration, bounds, facts, assembly.console.remote, stops)
-        found |= admin.endpoints(callers, pages)
-    if pages is not None:
-        found |= pages.endpoints
+        remote = None if assembly.console is None else assembly.console.remote
+        found |= Admin(assembly.administration, bounds, facts, remote, stops).endpoints(callers, sessions)
     return found
 
 
@@ -141,12 +134,6 @@ def _card_settings(
         pushes=config.push,
         grpc=GrpcAddress(config.grpc_port, config.grpc_public_url) if config.grpc_port else None,
     )
-
-
-@cache
-def _pages() -> Pages:
-    """The console's files: read once, whatever is reloaded."""
-    return Pages.load()
 
 
 def _make_limits(config: Config) -> Limits:

@@ -23,13 +23,11 @@ def bind_grpc(
     current: CurrentApp,
     health: Health,
     tls: "ServerTls | None" = None,
-) -> "GrpcServer | None":
-    """Make the gRPC server and bind its port; None if the configuration has none. With `tls` it shows that certificate.
+) -> "GrpcServer":
+    """Make the gRPC server and bind its port. With `tls` it shows that certificate.
 
     `config.port` is the port of the HTTP side, whose application of the moment answers. Raises StartError.
     """
-    if not config.grpc_port:
-        return None
     if config.profile is not None:
         raise StartError(f"grpc_port: a server that poses as {config.profile} has no gRPC: leave out one of the two")
     try:
@@ -60,9 +58,3 @@ def bind_grpc(
     except OSError as error:
         raise StartError(f"cannot listen for gRPC: {error}; set another `grpc_port`") from error
     return server
-
-
-async def close_grpc(server: "GrpcServer | None", within_s: float) -> None:
-    """Close the server, if there is one."""
-    if server is not None:
-        await server.close(within_s)

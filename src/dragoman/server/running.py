@@ -25,7 +25,6 @@ from dragoman.model.ids import SystemClock, new_id
 from dragoman.server.assembly import Assembly, Opened, open_parts
 from dragoman.server.files import SWEEP_EVERY_S
 from dragoman.server.front import make_app
-from dragoman.server.grpc import bind_grpc, close_grpc
 from dragoman.server.jobs import Job
 from dragoman.server.observation import open_observation
 from dragoman.server.queues import QueueWatch
@@ -147,7 +146,10 @@ class _Server:
         config = self.config = replace(self.config, port=port)
         opened = self.assembly.opened
         opened.files.engine.serve_at(config.public_url or server_url(config))
-        self.grpc = bind_grpc(config, self.current, self.assembly.health, opened.tls)
+        if config.grpc_port:
+            from dragoman.server.grpc import bind_grpc
+
+            self.grpc = bind_grpc(config, self.current, self.assembly.health, opened.tls)
 
     async def start_work(self, group: JobGroup, agents: Sequence[Runner]) -> None:
         """Open the agents, recover what a previous process left behind, and send what webhooks are due."""
@@ -172,7 +174,7 @@ class _Server:
             "sweep of files": partial(opened.files.sweep, store, store.clock, sweeping_files),
             "acts of commands": assembly.trail.hear,
             "exchange of usage": _job_of(assembly.usage.exchange),
-            "words about calls of MCP": assembly.sessions.run,
+            "words about calls of MCP": _job_of(assembly.mcp),
             "attendance of workers": _job_of(assembly.attendance),
             "access log": _job_of(opened.observation.access),
             "queues": QueueWatch(figures, store.clock, served, config.queue_warn_s).run,
@@ -221,9 +223,11 @@ class _Server:
             self.listener.retire()
         await self.reloading.stop()
         assembly.lifetimes.stop_work()
-        assembly.notifications.stop()
+        if assembly.mcp is not None:
+            assembly.mcp.stop()
         assembly.administration.stop()
-        assembly.console.stop()
+        if assembly.console is not None:
+            assembly.console.stop()
 
     async def end_runs(self, shutdown: "Shutdown") -> None:
         """Refuse new work, end the streams of tasks, and give running tasks their time."""
@@ -233,7 +237,7 @@ class _Server:
         """Let the answers and the webhook calls that are under way end, and close the agents and the doors."""
         await asyncio.gather(
             self.listener.close(shutdown.answers_s),
-            close_grpc(self.grpc, shutdown.answers_s),
+            _rest() if self.grpc is None else self.grpc.close(shutdown.answers_s),
             shutdown.within("a webhook call", self.assembly.opened.webhooks.close()),
             shutdown.within("an agent", self.assembly.lifetimes.close()),
         )
@@ -244,7 +248,7 @@ class _Server:
         shutdown.spend_rest()
         await asyncio.gather(
             shutdown.within("the way to an issuer of tokens", opened.issuers.close()),
-            shutdown.within("the way to agents that operators try", assembly.console.close()),
+            shutdown.within("the way to agents that operators try", _close(assembly.console)),
             shutdown.within("the audit trail", assembly.trail.stop()),
             shutdown.within("the bus", opened.bus.close()),
             shutdown.within("the exchange of usage", assembly.usage.close()),
