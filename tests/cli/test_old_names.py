@@ -33,6 +33,9 @@ OPTIONS = [
     (("webhooks", "list"), ("--waiting",), ("--state", "pending")),
     (("webhooks", "list"), ("--after", "7"), ("--cursor", "7")),
     (("webhooks", "list", "--state", "delivered"), ("--before", "7"), ("--cursor", "7")),
+    (("task", "list"), ("--status", "failed"), ("--state", "failed")),
+    (("task", "list"), ("--page-size", "7"), ("--limit", "7")),
+    (("task", "list"), ("--page-token", "abc"), ("--cursor", "abc")),
 ]
 
 

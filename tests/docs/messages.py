@@ -12,6 +12,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[2] / "src" / "dragoman"
 
 SERVER = (
+    "admin",
     "auth",
     "bindings",
     "bus",

@@ -65,16 +65,16 @@ def test_lists_are_filtered_and_paged_by_cursor(shell: Shell, demo: str) -> None
     context = shell.run("send", "-a", agent, "one").fields["Context"]
     for text in ("two", "three"):
         shell.run("send", "-a", agent, text, "--context-id", context)
-    words = ("task", "list", "-a", agent, "--context-id", context, "--page-size", "2")
+    words = ("task", "list", "-a", agent, "--context-id", context, "--limit", "2")
     first = shell.run(*words, "-o", "json").json
     assert (len(first["tasks"]), first["totalSize"], first["pageSize"]) == (2, 3, 2)
-    rest = shell.run(*words, "-o", "json", "--page-token", first["nextPageToken"]).json
+    rest = shell.run(*words, "-o", "json", "--cursor", first["nextPageToken"]).json
     assert len(rest["tasks"]) == 1
     assert len({task["id"] for task in first["tasks"] + rest["tasks"]}) == 3
     assert shell.run(*words).fields["Next page"] == first["nextPageToken"]
     lines = shell.run(*words, "-o", "json", "--stream").lines
     assert [line["id"] for line in lines] == [task["id"] for task in first["tasks"]]
-    assert shell.run(*words, "--status", "failed", "-o", "json").json["tasks"] == []
+    assert shell.run(*words, "--state", "failed", "-o", "json").json["tasks"] == []
 
 
 def test_a_subscription_ends_with_the_task(shell: Shell, demo: str) -> None:

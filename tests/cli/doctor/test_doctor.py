@@ -94,7 +94,7 @@ def test_a_task_that_has_not_ended_is_canceled(shell: Shell, demo: str) -> None:
     ran = shell.run("doctor", booking, "--active", "-o", "json")
     assert ran.status == 0, ran.out
     assert "cancel" in found(ran.json, "green")
-    canceled = shell.run("task", "list", "-a", booking, "--status", "canceled", "-o", "json").json["tasks"]
+    canceled = shell.run("task", "list", "-a", booking, "--state", "canceled", "-o", "json").json["tasks"]
     assert len(canceled) == 1
 
 

@@ -14,11 +14,15 @@ from dragoman.cli.a2a.commands.push_config import push_config
 from dragoman.cli.a2a.options import client_command
 from dragoman.cli.a2a.settings import SettingsError
 from dragoman.cli.arguments import WholeNumber, complete_folders
+from dragoman.cli.old_names import old_option
 
 if TYPE_CHECKING:
     from dragoman.cli.a2a.session import CommandSession
 
 STATES = ("submitted", "working", "input-required", "auth-required", "completed", "failed", "canceled", "rejected")
+
+_STATE = click.Choice(STATES, case_sensitive=False)
+_PAGE_SIZE = WholeNumber(1, 100)
 
 _on_one_line = click.option("--stream", is_flag=True, help="Print the task on one line with -o json.")
 
@@ -72,26 +76,27 @@ async def cancel(session: "CommandSession", task_id: str) -> None:
 
 @client_command(task, "list")
 @click.option("--context-id", metavar="ID", help="Only tasks of this context.")
-@click.option("--status", type=click.Choice(STATES, case_sensitive=False), help="Only tasks in this state.")
-@click.option("--page-size", type=WholeNumber(1, 100), default=50, show_default=True, help="Tasks on a page.")
-@click.option("--page-token", default="", metavar="CURSOR", help="Continue after a page, with its next cursor.")
+@click.option("--state", type=_STATE, help="Only tasks in this state.")
+@old_option("--status", "state", "--state", type=_STATE)
+@click.option("--limit", type=_PAGE_SIZE, default=50, show_default=True, metavar="N", help="Tasks on a page.")
+@old_option("--page-size", "limit", "--limit", type=_PAGE_SIZE)
+@click.option("--cursor", default="", metavar="C", help="Continue after a page, which names C.")
+@old_option("--page-token", "cursor", "--cursor")
 @click.option("--artifacts", is_flag=True, help="Include artifacts.")
 @click.option("--stream", is_flag=True, help="One task a line with -o json.")
-async def list_(
-    session: "CommandSession", status: str | None, page_size: int, page_token: str, artifacts: bool
-) -> None:
+async def list_(session: "CommandSession", state: str | None, limit: int, cursor: str, artifacts: bool) -> None:
     """List the caller's tasks, newest first, a page at a time."""
     from dragoman.model.task import TaskState
 
-    state = None if status is None else TaskState["_".join(status.upper().split("-"))]
+    wanted = None if state is None else TaskState["_".join(state.upper().split("-"))]
     page = await session.connection.list(
         context_id=session.settings.text("context-id") or None,
-        state=state,
-        page_size=page_size,
-        page_token=page_token,
+        state=wanted,
+        page_size=limit,
+        page_token=cursor,
         include_artifacts=artifacts,
     )
-    session.output.tasks(page, page_size)
+    session.output.tasks(page, limit)
 
 
 @client_command(task)
