@@ -3,17 +3,22 @@
 Invariant: a value that cannot be written raises InvalidParams, which names the field where there is one.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
 
+from dragoman.dialects.operations import FieldKind, OperationRow, OperationTable
 from dragoman.model import ids
 from dragoman.model.errors import InvalidParams, UnsupportedOperation
-from dragoman.model.operations import SendMessage
+from dragoman.model.operations import DeletePushConfig, GetPushConfig, ListTasks, Operation, SendMessage, task_id_of
+from dragoman.model.task import TaskState
 
 Json = dict[str, Any]
+
+_ID = re.compile(r"\{(\w+)\}")
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -69,6 +74,57 @@ def encoded(value: Any) -> bytes:
         return _ENCODER.encode(value)
     except UnicodeEncodeError:
         raise _not_unicode() from None
+
+
+def row_of(operation: Operation, table: OperationTable, system: str) -> OperationRow:
+    """Return the operation's row. Raises UnsupportedOperation if the version lacks it, or a page by its offset."""
+    row = table.get(type(operation))
+    if row is None:
+        raise UnsupportedOperation(f"{system} has no {type(operation).__name__}: it belongs to BeeOS")
+    if isinstance(operation, ListTasks) and operation.offset and not operation.page_token:
+        raise UnsupportedOperation(f"{system} has no offset: page with page_token")
+    return row
+
+
+def check_id(operation: Operation, reaches: str) -> None:
+    """Raise UnsupportedOperation for an operation on a webhook that is not named, which only some dialects allow."""
+    if isinstance(operation, GetPushConfig | DeletePushConfig) and not operation.id:
+        raise UnsupportedOperation(f"{reaches} by its id only: list them to find it")
+
+
+def plain_fields(row: OperationRow, operation: Operation, states: Mapping[TaskState, str]) -> Json:
+    """Return the plain fields of an operation by their names in JSON, without those that say nothing.
+
+    `states` spells states. The id of the last event seen is not among them: it goes into a header.
+    """
+    members: Json = {}
+    for field in row.fields:
+        value = getattr(operation, field.name)
+        if field.kind is FieldKind.SEQ or value in (None, "") or (not value and value == row.default(field)):
+            continue
+        if field.kind is FieldKind.STATE:
+            value = states[value]
+        elif field.kind is FieldKind.TIME:
+            value = moment(value)
+        members[field.json_name] = value
+    return members
+
+
+def path_of(row: OperationRow, operation: Operation) -> str:
+    """Return the path of an operation over HTTP+JSON, with its ids."""
+
+    def filled(place: re.Match[str]) -> str:
+        value = task_id_of(operation) if place[1] == "task_id" else getattr(operation, place[1])
+        return segment(value, "taskId" if place[1] == "task_id" else place[1])
+
+    return _ID.sub(filled, row.path)
+
+
+def path_and_query(row: OperationRow, operation: Operation, states: Mapping[TaskState, str]) -> str:
+    """Return the path with the plain fields that are not in it; the tenant is left to the dialect."""
+    in_path = {field.json_name for field in row.fields if f"{{{field.name}}}" in row.path}
+    rest = plain_fields(row, operation, states).items()
+    return path_of(row, operation) + query(**{name: value for name, value in rest if name not in {*in_path, "tenant"}})
 
 
 def _not_unicode() -> InvalidParams:

@@ -11,7 +11,7 @@ URL.) Any bytes give a value or InvalidAgentResponse; any bytes of an error give
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, NoReturn
+from typing import Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -21,31 +21,37 @@ from msgspec.structs import replace
 from dragoman.dialects import json_bounds
 from dragoman.dialects.api import Answer, RestCall, RpcCall, Tongue
 from dragoman.dialects.client import answers, objects, refusals, scalars
-from dragoman.dialects.client.encode import Json, encoded, moment, named, no_earlier, present, query, segment
+from dragoman.dialects.client.encode import (
+    Json,
+    check_id,
+    encoded,
+    named,
+    no_earlier,
+    path_and_query,
+    path_of,
+    plain_fields,
+    present,
+    row_of,
+)
 from dragoman.dialects.client.objects import WRAPPED, ReadPart, beyond
 from dragoman.dialects.json_fields import raw_bytes
 from dragoman.dialects.v03.decode import STATES
 from dragoman.dialects.v03.encode import STATES as STATE_NAMES
 from dragoman.dialects.v03.encode import message
+from dragoman.dialects.v03.operations import TABLE
 from dragoman.dialects.v03.rest import ProtoJson, once, twice
 from dragoman.dialects.v1 import client as v1_client
 from dragoman.model import errors
-from dragoman.model.errors import A2AError, InvalidAgentResponse, UnsupportedOperation
+from dragoman.model.errors import A2AError, InvalidAgentResponse
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import (
     CancelTask,
     CreatePushConfig,
     DeletePushConfig,
-    GetExtendedCard,
-    GetPushConfig,
-    GetTask,
-    ListPushConfigs,
-    ListTasks,
     Operation,
     PushConfig,
     SendMessage,
     StreamMessage,
-    Subscribe,
 )
 from dragoman.model.task import TaskStatus
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
@@ -54,40 +60,21 @@ from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 
 NAME = "A2A 0.3"
 
+_REACHES = f"{NAME} reaches a push configuration here"
+
 
 def rpc(operation: Operation) -> RpcCall:
     """Encode a JSON-RPC call. Raises UnsupportedOperation if 0.3 cannot express it, InvalidParams for broken text."""
+    row = row_of(operation, TABLE, NAME)
     match operation:
-        case StreamMessage():
-            return RpcCall("message/stream", _send(operation))
         case SendMessage():
-            return RpcCall("message/send", _send(operation))
-        case GetTask():
-            return _call("tasks/get", id=operation.id, historyLength=operation.history_length)
-        case ListTasks():
-            return _call("tasks/list", **_list(operation))
-        case CancelTask():
-            return _call("tasks/cancel", id=operation.id, metadata=operation.metadata)
-        case Subscribe():
-            return _call("tasks/resubscribe", id=operation.id)
+            return RpcCall(row.method, _send(operation))
         case CreatePushConfig(config=config):
-            return _call(
-                "tasks/pushNotificationConfig/set", taskId=config.task_id, pushNotificationConfig=_webhook(config)
-            )
-        case GetPushConfig():
-            return _call(
-                "tasks/pushNotificationConfig/get", id=operation.task_id, pushNotificationConfigId=operation.id
-            )
-        case ListPushConfigs():
-            return _call("tasks/pushNotificationConfig/list", id=operation.task_id)
+            members = present({"taskId": config.task_id, "pushNotificationConfig": _webhook(config)})
+            return RpcCall(row.method, encoded(members))
         case DeletePushConfig():
-            return _call(
-                "tasks/pushNotificationConfig/delete", id=operation.task_id, pushNotificationConfigId=_id(operation)
-            )
-        case GetExtendedCard():
-            return RpcCall("agent/getAuthenticatedExtendedCard", b"{}")
-        case _:
-            _lacks(operation)
+            check_id(operation, _REACHES)
+    return RpcCall(row.method, encoded(plain_fields(row, operation, STATE_NAMES)))
 
 
 def rest(operation: Operation) -> RestCall:
@@ -105,30 +92,18 @@ _TWICE = ProtoJson(twice)
 
 
 def _rest(operation: Operation, written: ProtoJson) -> RestCall:
+    row = row_of(operation, TABLE, NAME)
+    check_id(operation, _REACHES)
     match operation:
-        case StreamMessage():
-            return RestCall("POST", "/v1/message:stream", _proto_send(operation, written))
         case SendMessage():
-            return RestCall("POST", "/v1/message:send", _proto_send(operation, written))
-        case GetTask():
-            return RestCall("GET", _task(operation.id) + query(historyLength=operation.history_length))
-        case ListTasks():
-            return RestCall("GET", "/v1/tasks" + query(**_list(operation)))
-        case CancelTask():
-            return RestCall("POST", f"{_task(operation.id)}:cancel", b"{}")
-        case Subscribe():
-            return RestCall("GET", f"{_task(operation.id)}:subscribe")
+            body = _proto_send(operation, written)
         case CreatePushConfig(config=config):
-            return RestCall("POST", _webhooks(config.task_id), _proto_webhook(config))
-        case GetPushConfig() | DeletePushConfig():
-            verb = "GET" if isinstance(operation, GetPushConfig) else "DELETE"
-            return RestCall(verb, f"{_webhooks(operation.task_id)}/{segment(_id(operation), 'id')}")
-        case ListPushConfigs():
-            return RestCall("GET", _webhooks(operation.task_id))
-        case GetExtendedCard():
-            return RestCall("GET", "/v1/card")
+            body = _proto_webhook(config)
+        case CancelTask():
+            body = b"{}"
         case _:
-            _lacks(operation)
+            return RestCall(row.verb, path_and_query(row, operation, STATE_NAMES))
+    return RestCall(row.verb, path_of(row, operation), body)
 
 
 def _send(sent: SendMessage) -> bytes:
@@ -171,20 +146,6 @@ def _proto_send(sent: SendMessage, written: ProtoJson) -> bytes:
     return encoded(params)
 
 
-def _list(asked: ListTasks) -> Json:
-    if asked.offset and not asked.page_token:
-        raise UnsupportedOperation(f"{NAME} has no offset: page with page_token")
-    return {
-        "contextId": asked.context_id,
-        "status": None if asked.state is None else STATE_NAMES[asked.state],
-        "pageSize": asked.page_size,
-        "pageToken": asked.page_token,
-        "historyLength": asked.history_length,
-        "statusTimestampAfter": None if asked.status_after_ms is None else moment(asked.status_after_ms),
-        "includeArtifacts": asked.include_artifacts or None,
-    }
-
-
 def _webhook(config: PushConfig) -> Json:
     """Encode a PushNotificationConfig (A2A 0.3 §6.8), with its secrets."""
     body = present({"id": config.id, "url": config.url, "token": config.token, "secret": config.secret})
@@ -202,28 +163,6 @@ def _proto_webhook(config: PushConfig) -> bytes:
     parent = f"tasks/{config.task_id}"
     inner = {"name": f"{parent}/pushNotificationConfigs/{config.id}", "pushNotificationConfig": _webhook(config)}
     return encoded(present({"parent": parent, "configId": config.id, "config": inner}))
-
-
-def _id(operation: GetPushConfig | DeletePushConfig) -> str:
-    if not operation.id:
-        raise UnsupportedOperation(f"{NAME} reaches a push configuration here by its id only: list them to find it")
-    return operation.id
-
-
-def _task(task_id: str) -> str:
-    return f"/v1/tasks/{segment(task_id, 'id')}"
-
-
-def _webhooks(task_id: str) -> str:
-    return f"/v1/tasks/{segment(task_id, 'taskId')}/pushNotificationConfigs"
-
-
-def _call(method: str, **params: Any) -> RpcCall:
-    return RpcCall(method, encoded(present(params)))
-
-
-def _lacks(operation: Operation) -> NoReturn:
-    raise UnsupportedOperation(f"{NAME} has no {type(operation).__name__}: it belongs to BeeOS")
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------

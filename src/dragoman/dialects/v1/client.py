@@ -10,7 +10,7 @@ any bytes of an error give an A2AError.
 
 import re
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -20,33 +20,42 @@ from msgspec.structs import replace
 from dragoman.dialects import json_bounds
 from dragoman.dialects.api import Answer, RestCall, RpcCall, Tongue
 from dragoman.dialects.client import answers, objects, refusals, scalars
-from dragoman.dialects.client.encode import Json, encoded, moment, named, no_earlier, present, query, segment
+from dragoman.dialects.client.encode import (
+    Json,
+    check_id,
+    encoded,
+    named,
+    no_earlier,
+    path_and_query,
+    path_of,
+    plain_fields,
+    row_of,
+    segment,
+)
 from dragoman.dialects.client.objects import beyond
-from dragoman.dialects.v1.errors import TABLE
+from dragoman.dialects.operations import OperationRow
+from dragoman.dialects.v1.errors import TABLE as ERRORS
+from dragoman.dialects.v1.operations import TABLE
 from dragoman.model import errors
-from dragoman.model.errors import A2AError, InvalidAgentResponse, UnsupportedOperation
+from dragoman.model.errors import A2AError, InvalidAgentResponse
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import (
     CancelTask,
     CreatePushConfig,
     DeletePushConfig,
-    GetExtendedCard,
-    GetPushConfig,
     GetTask,
-    ListPushConfigs,
-    ListTasks,
     Operation,
     PushConfig,
     SendMessage,
-    StreamMessage,
-    Subscribe,
 )
-from dragoman.model.task import Task, TaskStatus
+from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 
 # -- calls -------------------------------------------------------------------------------------------------------------
 
 NAME = "A2A 1.0"
+
+STATES = {state: state.value for state in TaskState}
 
 
 class _Authentication(Struct, frozen=True, omit_defaults=True):
@@ -87,31 +96,8 @@ class _Send(Struct, frozen=True, omit_defaults=True):
 
 def rpc(operation: Operation) -> RpcCall:
     """Encode a JSON-RPC call. Raises UnsupportedOperation if 1.0 cannot express it, InvalidParams for broken text."""
-    match operation:
-        case StreamMessage():
-            return RpcCall("SendStreamingMessage", _send(operation, operation.tenant))
-        case SendMessage():
-            return RpcCall("SendMessage", _send(operation, operation.tenant))
-        case GetTask():
-            return _call("GetTask", tenant=operation.tenant, id=operation.id, historyLength=operation.history_length)
-        case ListTasks():
-            return _call("ListTasks", tenant=operation.tenant, **_list(operation))
-        case CancelTask():
-            return _call("CancelTask", tenant=operation.tenant, id=operation.id, metadata=operation.metadata)
-        case Subscribe():
-            return _call("SubscribeToTask", tenant=operation.tenant, id=operation.id)
-        case CreatePushConfig():
-            return RpcCall("CreateTaskPushNotificationConfig", encoded(_webhook(operation)))
-        case GetPushConfig():
-            return _call("GetTaskPushNotificationConfig", **_of_webhook(operation))
-        case ListPushConfigs():
-            return _call("ListTaskPushNotificationConfigs", **_of_webhooks(operation))
-        case DeletePushConfig():
-            return _call("DeleteTaskPushNotificationConfig", **_of_webhook(operation))
-        case GetExtendedCard():
-            return _call("GetExtendedAgentCard", tenant=operation.tenant)
-        case _:
-            _lacks(operation)
+    row = _row(operation)
+    return RpcCall(row.method, _body(row, operation, operation.tenant))
 
 
 def rest(operation: Operation) -> RestCall:
@@ -119,42 +105,32 @@ def rest(operation: Operation) -> RestCall:
 
     Subscriptions use GET, as in the proto file; if a server accepts only POST, the client falls back to that.
     """
-    call = _rest(operation)
-    if not operation.tenant:
-        return call
-    return RestCall(call.verb, "/" + segment(operation.tenant, "tenant") + call.path, call.body)
-
-
-def _rest(operation: Operation) -> RestCall:
+    row = _row(operation)
+    tenant = "/" + segment(operation.tenant, "tenant") if operation.tenant else ""
     match operation:
-        case StreamMessage():
-            return RestCall("POST", "/message:stream", _send(operation, ""))
-        case SendMessage():
-            return RestCall("POST", "/message:send", _send(operation, ""))
-        case GetTask():
-            return RestCall("GET", _task(operation.id) + query(historyLength=operation.history_length))
-        case ListTasks():
-            return RestCall("GET", "/tasks" + query(**_list(operation)))
-        case CancelTask():
-            body = {} if operation.metadata is None else {"metadata": operation.metadata}
-            return RestCall("POST", f"{_task(operation.id)}:cancel", encoded(body))
-        case Subscribe():
-            return RestCall("GET", f"{_task(operation.id)}:subscribe")
-        case CreatePushConfig(config=config):
-            return RestCall("POST", _webhooks(config.task_id), encoded(_webhook(operation)))
-        case GetPushConfig():
-            asked = _of_webhook(operation)
-            return RestCall("GET", f"{_webhooks(asked['taskId'])}/{segment(asked['id'], 'id')}")
-        case ListPushConfigs():
-            page = query(pageSize=operation.page_size or None, pageToken=operation.page_token)
-            return RestCall("GET", _webhooks(operation.task_id) + page)
-        case DeletePushConfig():
-            asked = _of_webhook(operation)
-            return RestCall("DELETE", f"{_webhooks(asked['taskId'])}/{segment(asked['id'], 'id')}")
-        case GetExtendedCard():
-            return RestCall("GET", "/extendedAgentCard")
+        case CancelTask(metadata=metadata):
+            body = {} if metadata is None else {"metadata": metadata}
+            return RestCall(row.verb, tenant + path_of(row, operation), encoded(body))
+        case SendMessage() | CreatePushConfig():
+            return RestCall(row.verb, tenant + path_of(row, operation), _body(row, operation, ""))
         case _:
-            _lacks(operation)
+            return RestCall(row.verb, tenant + path_and_query(row, operation, STATES))
+
+
+def _row(operation: Operation) -> OperationRow:
+    row = row_of(operation, TABLE, NAME)
+    check_id(operation, f"{NAME} reaches a push configuration")
+    return row
+
+
+def _body(row: OperationRow, operation: Operation, tenant: str) -> bytes:
+    match operation:
+        case SendMessage():
+            return _send(operation, tenant)
+        case CreatePushConfig(config=config):
+            return encoded(_config(config, operation.tenant))
+        case _:
+            return encoded(plain_fields(row, operation, STATES))
 
 
 def _send(sent: SendMessage, tenant: str) -> bytes:
@@ -170,20 +146,6 @@ def _send(sent: SendMessage, tenant: str) -> bytes:
     return encoded(_Send(sent.message, configuration, named(sent), tenant))
 
 
-def _list(asked: ListTasks) -> Json:
-    if asked.offset and not asked.page_token:
-        raise UnsupportedOperation(f"{NAME} has no offset: page with page_token")
-    return {
-        "contextId": asked.context_id,
-        "status": asked.state,
-        "pageSize": asked.page_size,
-        "pageToken": asked.page_token,
-        "historyLength": asked.history_length,
-        "statusTimestampAfter": None if asked.status_after_ms is None else moment(asked.status_after_ms),
-        "includeArtifacts": asked.include_artifacts or None,
-    }
-
-
 def _config(config: PushConfig, tenant: str) -> _PushConfig:
     authentication = None
     if config.scheme or config.credentials:
@@ -191,41 +153,6 @@ def _config(config: PushConfig, tenant: str) -> _PushConfig:
     return _PushConfig(
         config.url, config.id, config.task_id, config.token, authentication, tenant, config.secret, config.events
     )
-
-
-def _webhook(operation: CreatePushConfig) -> _PushConfig:
-    return _config(operation.config, operation.tenant)
-
-
-def _of_webhook(operation: GetPushConfig | DeletePushConfig) -> Json:
-    if not operation.id:
-        raise UnsupportedOperation(f"{NAME} reaches a push configuration by its id only: list them to find it")
-    return {"tenant": operation.tenant, "taskId": operation.task_id, "id": operation.id}
-
-
-def _of_webhooks(operation: ListPushConfigs) -> Json:
-    return {
-        "tenant": operation.tenant,
-        "taskId": operation.task_id,
-        "pageSize": operation.page_size or None,
-        "pageToken": operation.page_token,
-    }
-
-
-def _task(task_id: str) -> str:
-    return f"/tasks/{segment(task_id, 'id')}"
-
-
-def _webhooks(task_id: str) -> str:
-    return f"/tasks/{segment(task_id, 'taskId')}/pushNotificationConfigs"
-
-
-def _call(method: str, **params: Any) -> RpcCall:
-    return RpcCall(method, encoded(present(params)))
-
-
-def _lacks(operation: Operation) -> NoReturn:
-    raise UnsupportedOperation(f"{NAME} has no {type(operation).__name__}: it belongs to BeeOS")
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
@@ -261,7 +188,7 @@ _TASK = Decoder(Task)
 
 _FAILURES = (A2AError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-_KINDS: dict[str, type[A2AError]] = {row.reason: kind for kind, row in TABLE.items()}
+_KINDS: dict[str, type[A2AError]] = {row.reason: kind for kind, row in ERRORS.items()}
 """Errors by their reason. If several share one, the last counts, which is the most specific."""
 
 _GRPC: dict[str, type[A2AError]] = {

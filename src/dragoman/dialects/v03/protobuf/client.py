@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dragoman.dialects.api import Answer, GrpcCall
 from dragoman.dialects.client.card import decode_card
-from dragoman.dialects.client.encode import named, no_earlier
+from dragoman.dialects.client.encode import check_id, named, no_earlier, row_of
 from dragoman.dialects.client.objects import complete
 from dragoman.dialects.protobuf.fields import Form, within
 from dragoman.dialects.protobuf.values import fill_struct, read
@@ -31,6 +31,7 @@ from dragoman.model.operations import (
     GetPushConfig,
     GetTask,
     ListPushConfigs,
+    ListTasks,
     Operation,
     PushConfig,
     SendMessage,
@@ -57,11 +58,10 @@ def caller(forms: ObjectForms) -> Callable[[Operation], GrpcCall]:
     """
 
     def call(operation: Operation) -> GrpcCall:
-        row = TABLE.get(type(operation))
-        if row is None:
-            raise UnsupportedOperation(f"{NAME} has no {type(operation).__name__}: it belongs to BeeOS")
-        if not row.procedure:
+        if isinstance(operation, ListTasks):
             raise UnsupportedOperation(f"{NAME} has no list of tasks: use JSON-RPC or HTTP+JSON")
+        row = row_of(operation, TABLE, NAME)
+        check_id(operation, f"{NAME} reaches a push configuration")
         try:
             return GrpcCall(f"/{SERVICE}/{row.procedure}", _request(operation, forms).SerializeToString())
         except UnicodeEncodeError:
@@ -134,8 +134,6 @@ def _task(task_id: str, field: str = "id") -> str:
 
 
 def _config(operation: GetPushConfig | DeletePushConfig) -> str:
-    if not operation.id:
-        raise UnsupportedOperation(f"{NAME} reaches a push configuration by its id only: list them to find it")
     return f"{_task(operation.task_id, 'taskId')}/pushNotificationConfigs/{operation.id}"
 
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from dragoman.dialects.api import Answer, GrpcCall, GrpcStatus, Tongue
 from dragoman.dialects.client.card import decode_card
-from dragoman.dialects.client.encode import named, no_earlier
+from dragoman.dialects.client.encode import check_id, named, no_earlier, row_of
 from dragoman.dialects.client.objects import complete
 from dragoman.dialects.client.scalars import Unfit
 from dragoman.dialects.protobuf.fields import Form, map_fields
@@ -76,9 +76,8 @@ def call(operation: Operation) -> GrpcCall:
 
 
 def _request(operation: Operation) -> tuple[str, ProtoMessage]:
-    row = TABLE.get(type(operation))
-    if row is None:
-        raise UnsupportedOperation(f"{NAME} has no {type(operation).__name__}: it belongs to BeeOS")
+    row = row_of(operation, TABLE, NAME)
+    check_id(operation, f"{NAME} reaches a push configuration")
     request: Any = _REQUESTS[row.procedure]()
     match operation:
         case SendMessage():
@@ -86,10 +85,6 @@ def _request(operation: Operation) -> tuple[str, ProtoMessage]:
         case CreatePushConfig():
             CONFIG.write(request, operation.config)
             request.tenant = operation.tenant
-        case GetPushConfig() | DeletePushConfig() if not operation.id:
-            raise UnsupportedOperation(f"{NAME} reaches a push configuration by its id only: list them to find it")
-        case ListTasks() if operation.offset and not operation.page_token:
-            raise UnsupportedOperation(f"{NAME} has no offset: page with page_token")
         case _:
             _PLAIN[row.operation].write(request, operation)
     if isinstance(operation, ListTasks) and operation.status_after_ms is not None:
