@@ -16,10 +16,10 @@ from dragoman.store.sqlite.schema import migrate, migrations
 FOLDER = Path(dragoman.store.sql.__file__).parent
 FILES = sorted(FOLDER.glob("*.sql"))
 
-WORD = re.compile(r"PIECE|FALSE\(|BY_INDEX|PLACE_OF|KIND|COUNTED_SCOPES")
+WORD = re.compile(r"PIECE|FALSE\(|BY_INDEX|PLACE_OF|KIND|COUNTED_SCOPES|TRUE\(")
 VALUE = re.compile(r"\?\d+")
 
-PIECES = {"audit_fits", "receipt_columns", "searched"}
+PIECES = {"audit_fits", "owed_columns", "owed_tables", "receipt_columns", "searched"}
 """These are parts of others."""
 
 ALONE = {"backup.sql", "checks.sql"}

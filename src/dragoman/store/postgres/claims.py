@@ -7,17 +7,13 @@ and nobody else has it in flight. Webhooks that somebody else has locked are pas
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from dragoman.model.operations import PushConfig
 from dragoman.store.codec import Unreadable, decode
 from dragoman.store.deliveries import CLAIM_ROUNDS, UNREADABLE, Behind, DeliveryClaim, Taking
 from dragoman.store.outbox import BEHIND_MAX, SMALL_BYTES_MAX, Delivery, Due, Settled
 from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.deliveries import settle
-
-PUSH_CONFIGS = msgspec.msgpack.Decoder(PushConfig)
+from dragoman.store.sql.owed import PUSH_CONFIGS
 
 
 async def claim(

@@ -4,7 +4,7 @@ Invariant: nothing is cached, because any replica may change any webhook.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -18,25 +18,20 @@ from dragoman.store.deliveries import DeliveryClaim
 from dragoman.store.outbox import (
     Delivery,
     Due,
-    HostBacklog,
-    KeyWebhook,
     Lane,
-    Owed,
-    OwedDetails,
-    PausedHost,
     QueuedAgain,
     Registration,
     Settled,
 )
-from dragoman.store.postgres.claims import PUSH_CONFIGS, claim
+from dragoman.store.postgres.claims import claim
 from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.opening import Door
-from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
+from dragoman.store.postgres.database.statements import read_statements, to_text
 from dragoman.store.postgres.deliveries import queue_again, remove_webhook, remove_webhooks, settle, tell
+from dragoman.store.postgres.statements import PostgresStatements
 from dragoman.store.postgres.writes import Told
-
-BATCH_DEAD = 500
-"""Most dead deliveries that one transaction revives or drops."""
+from dragoman.store.sql.owed import PUSH_CONFIGS, OwedDeliveries
+from dragoman.store.sql.statements import repeated
 
 BATCH_SETTLED = 100
 """Most outcomes that one transaction writes."""
@@ -80,6 +75,12 @@ class OutboxTables:
         """Outcomes to write, each with the future that waits for it."""
         self._settling = False
         self._rewinds = 0
+        self._operated = operated = OwedDeliveries(PostgresStatements(door, schema))
+        # the methods that both databases share
+        self.owed, self.find, self.owed_count = operated.owed, operated.find, operated.owed_count
+        self.pause, self.resume, self.paused = operated.pause, operated.resume, operated.paused
+        self.backlog, self.paused_count = operated.backlog, operated.paused_count
+        self.made_with, self.keyless = operated.made_with, operated.keyless
 
     @property
     def rewinds(self) -> int:
@@ -123,7 +124,7 @@ class OutboxTables:
                     owing = tuple(delivery for delivery in deliveries if to_text(delivery.id) not in known)
                 await self.tell(connection, (Told(task, registration, owing),), self._clock.now_ms())
 
-        return self._submit(lambda: self._twice(run), task_id)
+        return self._submit(lambda: repeated(run), task_id)
 
     async def configs(self, task_id: str) -> tuple[PushConfig, ...]:
         """As the protocol says."""
@@ -136,21 +137,6 @@ class OutboxTables:
                 self._damage.name("a webhook of task", task_id, error)
         return tuple(found)
 
-    async def made_with(self, key_id: str, limit: int) -> tuple[KeyWebhook, ...]:
-        """As the protocol says."""
-        rows = await self._door().read(self._sql["webhooks_of_key"], to_text(key_id), limit)
-        return tuple(
-            KeyWebhook(
-                task_id=from_text(task_id), agent=from_text(agent), config_id=from_text(config_id), host=from_text(host)
-            )
-            for task_id, agent, config_id, host in rows
-        )
-
-    async def keyless(self, owner: str) -> int:
-        """As the protocol says."""
-        ((count,),) = await self._door().read(self._sql["keyless_webhooks"], to_text(owner))
-        return int(count)
-
     async def remove(self, task_id: str, config_id: str) -> bool:
         """As the protocol says."""
         tries = 0
@@ -161,7 +147,7 @@ class OutboxTables:
             async with self._door().transaction() as connection:
                 return await remove_webhook(connection, self._sql, task_id, config_id)
 
-        removed: bool = await self._submit(lambda: self._twice(run), task_id)
+        removed: bool = await self._submit(lambda: repeated(run), task_id)
         return removed or tries > 1  # the first try, whose outcome is not known, may have removed it
 
     # -- claims and outcomes -------------------------------------------------------------------------------------------
@@ -169,7 +155,7 @@ class OutboxTables:
     async def reclaim(self, now_ms: int, held: Collection[int] = ()) -> None:
         """As the protocol says. Deliveries that others that live have in flight stay in flight."""
         values = now_ms, self._claimant(), sorted(held)
-        await self._twice(lambda: self._door().write(self._sql["void_claims"], *values))
+        await repeated(lambda: self._door().write(self._sql["void_claims"], *values))
 
     async def release(self, numbers: Collection[int], now_ms: int) -> None:
         """As the protocol says. It is not repeated, because somebody else may have claimed the deliveries since."""
@@ -234,7 +220,7 @@ class OutboxTables:
                     async with self._door().transaction() as connection:
                         await settle(connection, self._sql, outcomes, self._clock.now_ms())
 
-                await self._twice(run)
+                await repeated(run)
                 del self._settled[: len(batch)]
                 for _, future in batch:
                     if not future.done():
@@ -258,68 +244,6 @@ class OutboxTables:
                 future.set_exception(error)
 
     # -- for the operator ----------------------------------------------------------------------------------------------
-
-    async def owed(
-        self, *, dead: bool | None = None, limit: int = 100, after: int = 0, task_id: str | None = None
-    ) -> tuple[Owed, ...]:
-        """As the protocol says."""
-        task = None if task_id is None else to_text(task_id)
-        return tuple(_owed(*row) for row in await self._door().read(self._sql["owed"], after, limit, dead, task))
-
-    async def find(self, wanted: int | str) -> OwedDetails | None:
-        """As the protocol says."""
-        number = wanted
-        if isinstance(number, str):
-            rows = await self._door().read(self._sql["find_number"], to_text(number))
-            number = rows[0][0] if rows else 0
-        found = await self.owed(limit=1, after=number - 1)
-        rows = await self._door().read(self._sql["delivery_standing"], number)
-        if not rows or not found or found[0].number != number:
-            return None
-        part, kept, dialect, size, lane, until_ms, before, behind = rows[0]
-        return OwedDetails(
-            owed=found[0],
-            part=part,
-            kept=kept,
-            dialect=from_text(dialect),
-            size_bytes=size,
-            lane=Lane(lane),
-            claimed_until_ms=until_ms,
-            before=before,
-            behind=behind,
-        )
-
-    async def owed_count(self) -> tuple[int, int]:
-        """As the protocol says, by two scans of an index."""
-        ((pending, dead),) = await self._door().read(self._sql["owed_count"])
-        return pending, dead
-
-    async def pause(self, host: PausedHost) -> bool:
-        """As the protocol says."""
-        values = to_text(host.name), host.at_ms, to_text(host.by)
-        return bool(await self._repeated(lambda: self._door().write(self._sql["pause_host"], *values)))
-
-    async def resume(self, name: str) -> bool:
-        """As the protocol says."""
-        return bool(await self._repeated(lambda: self._door().write(self._sql["resume_host"], to_text(name))))
-
-    async def paused(self) -> tuple[PausedHost, ...]:
-        """As the protocol says."""
-        rows = await self._door().read(self._sql["paused_hosts"])
-        return tuple(
-            PausedHost(name=from_text(name), at_ms=at_ms, by=from_text(by), waiting=waiting)
-            for name, at_ms, by, waiting in rows
-        )
-
-    async def backlog(self, name: str, now_ms: int) -> HostBacklog:
-        """As the protocol says."""
-        ((waiting, held, later, next_ms),) = await self._door().read(self._sql["host_backlog"], to_text(name), now_ms)
-        return HostBacklog(waiting=waiting, held=held, later=later, next_ms=next_ms)
-
-    async def paused_count(self) -> int:
-        """As the protocol says."""
-        ((count,),) = await self._door().read(self._sql["paused_count"])
-        return int(count)
 
     async def hasten(self, numbers: Collection[int], now_ms: int) -> int:
         """In batches, each a transaction."""
@@ -369,7 +293,7 @@ class OutboxTables:
             # the first try, whose outcome is not known, may have written it
             return QueuedAgain.QUEUED if tries > 1 and found is QueuedAgain.THERE else found
 
-        return await self._twice(run)
+        return await repeated(run)
 
     async def _each(
         self, numbers: Collection[int] | None, work: Callable[[DatabaseConnection, list[int]], Awaitable[int]]
@@ -379,88 +303,12 @@ class OutboxTables:
         Returns the sum of its results.
         """
         done = 0
-        async for some in self._some(numbers):
+        async for some in self._operated.batches(numbers):
 
             async def run(some: list[int] = some) -> int:
                 async with self._door().transaction() as connection:
                     await connection.fetch(self._sql["lock_settling"], some)
                     return await work(connection, some)
 
-            done += await self._twice(run)
+            done += await repeated(run)
         return done
-
-    async def _some(self, numbers: Collection[int] | None) -> AsyncIterator[list[int]]:
-        """Yield batches of `numbers`, or (None) of the numbers of all deliveries that are dead now."""
-        if numbers is not None:
-            given = sorted(set(numbers))
-            for start in range(0, len(given), BATCH_DEAD):
-                yield given[start : start + BATCH_DEAD]
-            return
-        ((last,),) = await self._door().read(self._sql["last_dead"])
-        after = 0
-        while last is not None and after < last:
-            rows = await self._door().read(self._sql["next_dead"], after, last, BATCH_DEAD)
-            if not rows:
-                return
-            yield [number for (number,) in rows]
-            after = rows[-1][0]
-
-    async def _repeated(self, run: Callable[[], Awaitable[Sequence[Any]]]) -> Sequence[Any]:
-        """Run a write as `_twice`. If its first outcome is not known and the second finds nothing, it was done."""
-        tries = 0
-
-        async def counted() -> Sequence[Any]:
-            nonlocal tries
-            tries += 1
-            return await run()
-
-        return await self._twice(counted) or ([()] if tries > 1 else [])
-
-    async def _twice(self, run: Callable[[], Awaitable[T]]) -> T:
-        """Run a write that may safely be repeated, and repeat it while its outcome is unknown. Raises StoreError."""
-        try:
-            return await run()
-        except OutcomeUnknown:
-            pass
-        try:
-            return await run()
-        except OutcomeUnknown as error:
-            raise StoreError(str(error)) from error
-
-
-def _owed(
-    number: int,
-    name: str,
-    task_id: str,
-    agent: str,
-    config_id: str,
-    settings: bytes,
-    seq: int,
-    attempts: int,
-    dead: bool,
-    due_ms: int | None,
-    made_ms: int,
-    reason: str,
-    host: str,
-    paused: bool,
-) -> Owed:
-    try:
-        url = decode(PUSH_CONFIGS, settings).url
-    except Unreadable:
-        url = ""
-    return Owed(
-        number=number,
-        id=from_text(name),
-        task_id=from_text(task_id),
-        agent=from_text(agent),
-        config_id=from_text(config_id),
-        url=url,
-        seq=seq,
-        attempts=attempts,
-        dead=dead,
-        due_ms=due_ms,
-        made_ms=made_ms,
-        reason=from_text(reason),
-        host=from_text(host),
-        paused=paused,
-    )

@@ -248,63 +248,6 @@ WHERE h.host = v.host AND h.lane <> v.lane;
 SELECT min(due_ms) FROM dragoman.push_configs
 WHERE due_ms IS NOT NULL AND host <> ALL (ARRAY(SELECT host FROM dragoman.paused_push_hosts));
 
--- name: owed
--- Deliveries by number, without their bodies: the dead ones, the others, or (null) all.
-SELECT d.delivery, d.id, t.id, s.agent, c.id, c.settings, d.seq, d.attempts, d.dead,
-    CASE WHEN NOT d.dead AND d.delivery = (SELECT min(o.delivery) FROM dragoman.deliveries o
-        WHERE o.config = d.config AND NOT o.dead) THEN c.due_ms END,
-    d.made_ms, d.reason, h.name, h.host = ANY (ARRAY(SELECT host FROM dragoman.paused_push_hosts))
-FROM dragoman.deliveries d JOIN dragoman.push_configs c ON c.config = d.config JOIN dragoman.tasks t ON t.task = c.task
-    JOIN dragoman.scopes s ON s.scope = t.scope JOIN dragoman.push_hosts h ON h.host = c.host
-WHERE d.delivery > $1 AND ($3::boolean IS NULL OR d.dead = $3) AND ($4::text IS NULL OR t.id = $4)
-ORDER BY d.delivery LIMIT $2;
-
--- name: find_number
--- The number of the delivery with an id.
-SELECT delivery FROM dragoman.deliveries WHERE id = $1 ORDER BY delivery LIMIT 1;
-
--- name: delivery_standing
--- The standing of a delivery: part, kept, dialect, size, lane of its host, end of its claim if it is in flight, and how many
--- pending deliveries of its webhook come before and after it.
-SELECT d.part, d.kept, d.dialect, octet_length(d.body), h.lane::int, CASE WHEN c.claimed = d.delivery THEN c.due_ms END,
-    (SELECT count(*) FROM dragoman.deliveries o WHERE o.config = d.config AND NOT o.dead AND o.delivery < d.delivery),
-    (SELECT count(*) FROM dragoman.deliveries o WHERE o.config = d.config AND NOT o.dead AND o.delivery > d.delivery)
-FROM dragoman.deliveries d JOIN dragoman.push_configs c ON c.config = d.config JOIN dragoman.push_hosts h ON h.host = c.host
-WHERE d.delivery = $1;
-
--- name: pause_host
--- Pause a host.
-INSERT INTO dragoman.paused_hosts (name, paused_ms, paused_by) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING name;
-
--- name: resume_host
--- End the pause of a host.
-DELETE FROM dragoman.paused_hosts WHERE name = $1 RETURNING name;
-
--- name: paused_hosts
--- The paused hosts, each with the number of the deliveries that wait for it.
-SELECT p.name, p.paused_ms, p.paused_by, (SELECT count(*) FROM dragoman.paused_push_hosts h
-    JOIN dragoman.push_configs c ON c.host = h.host JOIN dragoman.deliveries d ON d.config = c.config AND NOT d.dead
-    WHERE h.name = p.name)
-FROM dragoman.paused_hosts p ORDER BY p.name;
-
--- name: host_backlog
--- The deliveries that wait for the paused host $1: how many, how many of these another pause holds, and of the others how many
--- are not due at $2, and when the first of them is.
-SELECT count(*), count(*) FILTER (WHERE held), count(*) FILTER (WHERE later AND NOT held),
-    min(due_ms) FILTER (WHERE later AND NOT held)
-FROM (
-    SELECT EXISTS (SELECT FROM dragoman.paused_push_hosts o WHERE o.host = h.host AND o.name <> h.name) AS held,
-        c.claimed IS NULL AND c.due_ms > $2::bigint AS later, c.due_ms
-    FROM dragoman.paused_push_hosts h JOIN dragoman.push_configs c ON c.host = h.host
-        JOIN dragoman.deliveries d ON d.config = c.config AND NOT d.dead
-    WHERE h.name = $1
-) w;
-
--- name: paused_count
--- How many deliveries wait for a paused host.
-SELECT count(*) FROM dragoman.push_configs c JOIN dragoman.deliveries d ON d.config = c.config AND NOT d.dead
-WHERE c.host IN (SELECT host FROM dragoman.paused_push_hosts);
-
 -- name: hasten
 -- Make webhooks of pending deliveries due that have nothing in flight. Returns the deliveries.
 WITH found AS (
@@ -337,31 +280,6 @@ FROM (
     WHERE k.config = ANY ($1::bigint[])
 ) v
 WHERE c.config = v.config;
-
--- name: webhooks_of_key
--- The $2 oldest webhooks that were made with a key.
-SELECT t.id, s.agent, c.id, h.name FROM dragoman.push_configs c JOIN dragoman.tasks t ON t.task = c.task
-    JOIN dragoman.scopes s ON s.scope = t.scope JOIN dragoman.push_hosts h ON h.host = c.host
-WHERE c.key = $1 ORDER BY c.config LIMIT $2;
-
--- name: keyless_webhooks
--- How many webhooks of open tasks of an owner have no key noted.
-SELECT count(*) FROM dragoman.scopes s JOIN dragoman.tasks t ON t.scope = s.scope AND t.state BETWEEN 0 AND 3
-    JOIN dragoman.push_configs c ON c.task = t.task
-WHERE s.owner = $1 AND t.pushed AND c.key IS NULL;
-
--- name: owed_count
--- How many deliveries are pending, and how many are dead.
-SELECT (SELECT count(*) FROM dragoman.deliveries WHERE NOT dead), (SELECT count(*) FROM dragoman.deliveries WHERE dead);
-
--- name: next_dead
--- At most $3 dead deliveries after $1, up to $2; null: all.
-SELECT delivery FROM dragoman.deliveries WHERE dead AND delivery > $1 AND ($2::bigint IS NULL OR delivery <= $2)
-ORDER BY delivery LIMIT $3;
-
--- name: last_dead
--- The newest dead delivery.
-SELECT max(delivery) FROM dragoman.deliveries WHERE dead;
 
 -- name: revive
 -- Make dead deliveries pending again. Returns the webhooks of those there were.

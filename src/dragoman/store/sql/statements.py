@@ -9,6 +9,7 @@ Invariant: a statement has the same rows in both databases, and is found by an i
 
 import re
 from collections.abc import Awaitable, Callable
+from functools import cache
 from importlib.resources import files
 from typing import Any, Protocol, TypeVar
 
@@ -33,6 +34,15 @@ class Word(Struct, frozen=True):
     postgres: str | None = None
 
 
+def covers(name: str, host: str) -> str:
+    """SQLite's condition that a paused host's `name` covers a `host`: see `store.outbox.covering_names`."""
+    place = f"substr({host}, instr({host}, '://') + 3)"
+    return f"{name} IN ({host}, {place}, rtrim(rtrim({place}, '0123456789'), ':'))"
+
+
+PAUSED_PUSH_HOSTS = f"""(SELECT h.host, p.name
+    FROM paused_hosts p CROSS JOIN push_hosts h ON {covers("p.name", "h.name")})"""
+
 COUNTED_SCOPES = """(SELECT s.scope, s.agent, sum(n0) AS n0, sum(n1) AS n1, sum(n2) AS n2, sum(n3) AS n3
     FROM dragoman.scopes s JOIN dragoman.counts USING (scope) GROUP BY s.scope)"""
 
@@ -47,6 +57,8 @@ WORDS = (
     Word(r' COLLATE "C"', ""),
     Word(r"\s+FOR UPDATE SKIP LOCKED\b", ""),  # nobody else writes to a file
     Word(r"\bFALSE\(([\w.]+)\)", r"\1 = 0", r"NOT \1"),  # as the indexes spell it
+    Word(r"\bTRUE\(([\w.]+)\)", r"\1 = 1", r"\1"),
+    Word(r"\bPAUSED_PUSH_HOSTS\b", PAUSED_PUSH_HOSTS, "dragoman.paused_push_hosts"),  # a view there
     Word(r"\bPLACE_OF_ACT\b", "entry", "xact"),  # in PostgreSQL, entries may be committed in another order
     Word(
         r"\bKIND\((\w)\)",  # 0 for a task that has not ended, 1 if it has, 2 without its log
@@ -120,6 +132,7 @@ async def sweep_rows(statements: Statements, name: str, before: int, limit: int)
     return await settled(statements.write((f"sweep_{name}", before, limit)))
 
 
+@cache
 def _all() -> dict[str, str]:
     found: dict[str, str] = {}
     for entry in files(__package__).iterdir():

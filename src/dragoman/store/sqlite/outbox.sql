@@ -217,66 +217,6 @@ SELECT min(due_ms) FROM (
         AND NOT PAUSED(push_hosts.name) ORDER BY due_ms LIMIT 1)
     UNION ALL SELECT min(large_ms) FROM push_hosts WHERE large_ms IS NOT NULL AND NOT PAUSED(push_hosts.name));
 
--- name: owed
--- Deliveries by number, without their bodies. WHICH is replaced by the condition on `dead`, OWED by one of the two below.
-SELECT d.delivery, d.id, t.id, s.agent, c.id, c.settings, d.seq, d.attempts, d.dead,
-    CASE WHEN d.dead = 0 AND d.delivery = (SELECT o.delivery FROM deliveries o WHERE o.config = d.config AND o.dead = 0
-        ORDER BY o.delivery LIMIT 1) THEN c.due_ms END, d.made_ms, d.reason, h.name, PAUSED(h.name)
-FROM OWED CROSS JOIN scopes s ON s.scope = t.scope CROSS JOIN push_hosts h ON h.host = c.host
-WHERE d.delivery > ?1 WHICH ORDER BY d.delivery LIMIT ?2;
-
--- name: owed_by_all
--- In the order of the deliveries.
-deliveries d CROSS JOIN push_configs c ON c.config = d.config CROSS JOIN tasks t ON t.task = c.task
-
--- name: owed_by_task
--- Those of the task ?3, so that no other delivery is looked at.
-(SELECT * FROM tasks WHERE id = ?3) t CROSS JOIN push_configs c ON c.task = t.task CROSS JOIN deliveries d ON d.config = c.config
-
--- name: find_number
--- The number of the delivery with an id.
-SELECT delivery FROM deliveries WHERE id = ?1 ORDER BY delivery LIMIT 1;
-
--- name: delivery_standing
--- The standing of a delivery: part, kept, dialect, size, lane of its host, end of its claim if it is in flight, and how many
--- pending deliveries of its webhook come before and after it.
-SELECT d.part, d.kept, d.dialect, length(d.body), h.lane, CASE WHEN c.claimed = d.delivery THEN c.due_ms END,
-    (SELECT count(*) FROM deliveries o WHERE o.config = d.config AND o.dead = 0 AND o.delivery < d.delivery),
-    (SELECT count(*) FROM deliveries o WHERE o.config = d.config AND o.dead = 0 AND o.delivery > d.delivery)
-FROM deliveries d CROSS JOIN push_configs c ON c.config = d.config CROSS JOIN push_hosts h ON h.host = c.host
-WHERE d.delivery = ?1;
-
--- name: pause_host
--- Pause a host.
-INSERT INTO paused_hosts (name, paused_ms, paused_by) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING;
-
--- name: resume_host
--- End the pause of a host.
-DELETE FROM paused_hosts WHERE name = ?1;
-
--- name: paused_hosts
--- The paused hosts, each with the number of the deliveries that wait for it.
-SELECT p.name, p.paused_ms, p.paused_by, (SELECT count(*) FROM push_hosts h CROSS JOIN push_configs c ON c.host = h.host
-    CROSS JOIN deliveries d ON d.config = c.config AND d.dead = 0 WHERE COVERS(p.name, h.name))
-FROM paused_hosts p ORDER BY p.name;
-
--- name: host_backlog
--- The deliveries that wait for the paused host ?1: how many, how many of these another pause holds, and of the others how many
--- are not due at ?2, and when the first of them is.
-SELECT count(*), sum(held), sum(later), min(CASE WHEN later THEN due_ms END) FROM (
-    SELECT w.held, w.due_ms, NOT w.held AND w.later AS later FROM (
-        SELECT EXISTS (SELECT 1 FROM paused_hosts o WHERE o.name <> p.name AND COVERS(o.name, h.name)) AS held,
-            c.claimed IS NULL AND c.due_ms > ?2 AS later, c.due_ms
-        FROM paused_hosts p CROSS JOIN push_hosts h CROSS JOIN push_configs c ON c.host = h.host
-            CROSS JOIN deliveries d ON d.config = c.config AND d.dead = 0
-        WHERE p.name = ?1 AND COVERS(p.name, h.name)) w);
-
--- name: paused_count
--- How many deliveries wait for a paused host.
-SELECT count(*) FROM push_hosts h CROSS JOIN push_configs c ON c.host = h.host
-    CROSS JOIN deliveries d ON d.config = c.config AND d.dead = 0
-WHERE EXISTS (SELECT 1 FROM paused_hosts) AND PAUSED(h.name);
-
 -- name: some_pending
 -- Pending deliveries, by a JSON array of their numbers, with their webhooks, and whether each is in flight at a time.
 SELECT d.delivery, d.config, d.delivery IS c.claimed AND c.due_ms > ?2
@@ -305,34 +245,10 @@ UPDATE push_configs SET
         ORDER BY o.delivery LIMIT 1), 0)
 WHERE config IN (SELECT value FROM json_each(?1)) RETURNING host;
 
--- name: webhooks_of_key
--- The ?2 oldest webhooks that were made with a key.
-SELECT t.id, s.agent, c.id, h.name FROM push_configs c CROSS JOIN tasks t ON t.task = c.task
-    CROSS JOIN scopes s ON s.scope = t.scope CROSS JOIN push_hosts h ON h.host = c.host
-WHERE c.key = ?1 ORDER BY c.config LIMIT ?2;
-
--- name: keyless_webhooks
--- How many webhooks of open tasks of an owner have no key noted.
-SELECT count(*) FROM scopes s CROSS JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state BETWEEN 0 AND 3
-    CROSS JOIN push_configs c ON c.task = t.task
-WHERE s.owner = ?1 AND t.pushed AND c.key IS NULL;
-
--- name: owed_count
--- How many deliveries are pending, and how many are dead.
-SELECT (SELECT count(*) FROM deliveries) - dead, dead FROM (SELECT count(*) AS dead FROM deliveries WHERE dead = 1);
-
--- name: last_dead
--- The newest dead delivery.
-SELECT max(delivery) FROM deliveries WHERE dead = 1;
-
 -- name: some_dead
 -- Dead deliveries, by a JSON array of their numbers, with their webhooks and hosts.
 SELECT d.delivery, d.config, c.host FROM json_each(?1) j CROSS JOIN deliveries d ON d.delivery = j.value AND d.dead = 1
     CROSS JOIN push_configs c ON c.config = d.config;
-
--- name: next_dead
--- At most ?3 dead deliveries after ?1, up to ?2.
-SELECT d.delivery FROM deliveries d WHERE d.dead = 1 AND d.delivery > ?1 AND d.delivery <= ?2 ORDER BY d.delivery LIMIT ?3;
 
 -- name: revive
 -- Make dead deliveries pending again, by a JSON array of their numbers.

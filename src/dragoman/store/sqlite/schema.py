@@ -16,14 +16,13 @@ from msgspec import Struct
 
 from dragoman.store.api import StoreError
 from dragoman.store.codec import Codec, Unreadable
-from dragoman.store.sql.statements import split_statements
+from dragoman.store.sql.statements import covers, split_statements
 from dragoman.store.sqlite.connection import InUse, Location, ProcessLock, connect, fetch, locate, translated
 
 log = logging.getLogger("dragoman.store")
 
 ROWS = re.compile(r"ROWS\((\d+)\)")
 INSERTED = re.compile(r"(?<!\()VALUES ROWS\(\d+\)")
-COVERS = re.compile(r"COVERS\(([\w.]+), ([\w.]+)\)")
 PAUSED = re.compile(r"PAUSED\(([\w.]+)\)")
 GUARD = re.compile(r"GUARD\((\S+), (\S+), (\S+), (\S+), (\S+), (\S+), (\S+)\)")
 
@@ -62,7 +61,7 @@ FUNCTIONS: dict[str, Callable[..., int | str | None]] = {
 def read_statements(name: str = "queries.sql") -> dict[str, str]:
     """Read every statement of the file `name`, by its own name, without the comments, with its markers written out.
 
-    `PAUSED(host)` says whether a host is paused, and `COVERS(name, host)` whether a paused host's name covers it.
+    `PAUSED(host)` says whether a host is paused.
     """
     text = (files(__package__) / name).read_text(encoding="utf-8")
     statements = {name: _paused(sql) for name, sql in split_statements(text).items()}
@@ -81,14 +80,7 @@ def for_rows(sql: str, count: int) -> str:
 
 
 def _paused(sql: str) -> str:
-    sql = PAUSED.sub(lambda hit: f"EXISTS (SELECT 1 FROM paused_hosts q WHERE COVERS(q.name, {hit[1]}))", sql)
-    return COVERS.sub(lambda hit: _covers(hit[1], hit[2]), sql)
-
-
-def _covers(name: str, host: str) -> str:
-    """See `store.outbox.covering_names`."""
-    place = f"substr({host}, instr({host}, '://') + 3)"
-    return f"{name} IN ({host}, {place}, rtrim(rtrim({place}, '0123456789'), ':'))"
+    return PAUSED.sub(lambda hit: f"EXISTS (SELECT 1 FROM paused_hosts q WHERE {covers('q.name', hit[1])})", sql)
 
 
 def _guard(guard: str, hit: re.Match[str]) -> str:
