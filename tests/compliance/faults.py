@@ -216,7 +216,7 @@ FAULTS = (
     _fault(
         "a timeout has the status of an agent that is away",
         "EXIT_001",
-        f"{A2A}/failures.py",
+        "cli/endings.py",
         "TIMEOUT: 5",
         "TIMEOUT: 3",
     ),

@@ -11,6 +11,7 @@ from dragoman.model.ids import Clock, SystemClock, new_id
 from dragoman.model.operations import PushConfig
 from dragoman.net.address import Guard, Resolver
 from dragoman.net.target import target
+from dragoman.push.caller import Caller, Posters
 from dragoman.push.courier import Courier, CourierSettings, way_out
 from dragoman.push.outcome import Schedule
 from dragoman.store.api import Store
@@ -96,17 +97,9 @@ async def rig(
     store = open_store(url, time)
     await store.open("courier")
     counts = Counts()
-    courier = Courier(
-        around(store.outbox),
-        {"1.0": FORM, **(forms or {})},
-        guarded=way_out(guarding, looking),
-        unguarded=way_out(lambda address: None, looking),
-        named=guarding.named,
-        clock=time,
-        counts=counts,
-        settings=settings,
-        **more,
-    )
+    posters = Posters(way_out(guarding, looking), way_out(lambda address: None, looking), guarding.named)
+    caller = Caller({"1.0": FORM, **(forms or {})}, posters, time, **more)
+    courier = Courier(around(store.outbox), caller, time, counts, settings)
     try:
         async with asyncio.TaskGroup() as tasks:
             if started:

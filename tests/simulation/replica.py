@@ -28,6 +28,7 @@ from dragoman.model.task import TaskHead
 from dragoman.net.egress import HttpReply
 from dragoman.net.errors import Unreachable
 from dragoman.net.target import Target
+from dragoman.push.caller import Caller, Posters
 from dragoman.push.courier import Courier, CourierSettings
 from dragoman.push.outcome import Schedule
 from dragoman.store.api import StoreError
@@ -241,16 +242,9 @@ class Place:
         self._hub.places[bus] = self
         self.alter(store, bus)
         poster = Receiver(loop, self._history, self._random, self.network)
-        courier = Courier(
-            store.outbox,
-            {"1.0": FORM},
-            guarded=poster,  # type: ignore[arg-type]
-            unguarded=poster,  # type: ignore[arg-type]
-            named=lambda host: True,
-            clock=store.clock,
-            settings=COURIER,
-            chance=self._random,
-        )
+        posters = Posters(poster, poster, lambda host: True)  # type: ignore[arg-type]
+        caller = Caller({"1.0": FORM}, posters, store.clock, chance=self._random)
+        courier = Courier(store.outbox, caller, store.clock, settings=COURIER)
         hired = WorkerAgent(HIRED_PROFILE, queues=True, lease_s=WORKER_LEASE_S) if HIRED in self.serves else None
         runners: Mapping[str, Runner] = self.make_agents(self._begun, self.serves)
         engine = Engine(

@@ -7,8 +7,11 @@ secret (Standard Webhooks 1.0).
 
 import asyncio
 import logging
+import random
 import re
 from collections.abc import Callable, Iterable, Mapping
+
+from msgspec import Struct
 
 from dragoman.dialects.api import PushForm, Signing
 from dragoman.model.ids import Clock
@@ -37,47 +40,59 @@ _OURS = frozenset(
 """Headers that the server sets itself. A caller that registers a webhook cannot choose them."""
 
 
+class Posters(Struct, frozen=True):
+    """The ways to receivers. `guarded` checks every address that it dials.
+
+    `unguarded` is for hosts for which `named` is true: the operator allows them whatever their address is.
+    """
+
+    guarded: Poster
+    unguarded: Poster
+    named: Callable[[str], bool]
+
+    def to(self, host: str) -> Poster:
+        """Return the way to a host."""
+        return self.unguarded if self.named(host) else self.guarded
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.guarded.close()
+        await self.unguarded.close()
+
+
 class Caller:
-    """Calls webhooks. See `Courier` for its arguments."""
+    """Calls webhooks. `forms` are the dialects' push formats by name. With a `token` every call carries a JWT."""
 
     def __init__(
         self,
         forms: Mapping[str, PushForm],
-        *,
-        guarded: Poster,
-        unguarded: Poster,
-        named: Callable[[str], bool],
+        posters: Posters,
         clock: Clock,
-        token: Token | None,
-        schedule: Schedule,
-        chance: Callable[[], float],
+        token: Token | None = None,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         self._forms = forms
-        self._guarded = guarded
-        self._unguarded = unguarded
-        self._named = named
+        self._posters = posters
         self._clock = clock
         self._token = token
-        self._schedule = schedule
         self._chance = chance
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._guarded.close()
-        await self._unguarded.close()
+        await self._posters.close()
 
-    async def attempt(self, due: Due, host: Host, timeout_s: float) -> Settled:
+    async def attempt(self, due: Due, host: Host, timeout_s: float, schedule: Schedule) -> Settled:
         """Make one call within `timeout_s`, and return its outcome.
 
         A bug here costs this call. Otherwise it would end the server, again at every start.
         """
         try:
             result = await self._call(due, timeout_s)
-            return host.settle(due, result, self._schedule, self._clock.now_ms(), self._chance())
+            return host.settle(due, result, schedule, self._clock.now_ms(), self._chance())
         except Exception as error:  # noqa: BLE001 — input of callers and receivers must not end the server
             # The text of the error is not logged: it may contain a secret.
             log.error("webhook call %d failed in this server: %s", due.number, type(error).__name__)
-            return host.settle(due, ServerFault(), self._schedule, self._clock.now_ms(), self._chance())
+            return host.settle(due, ServerFault(), schedule, self._clock.now_ms(), self._chance())
 
     async def _call(self, due: Due, timeout_s: float) -> AttemptResult:
         theirs = self._forms.get(due.config.dialect)
@@ -89,8 +104,9 @@ class Caller:
         began_s = loop.time()
         try:
             to = target(due.config.url)
-            poster = self._unguarded if self._named(to.host) else self._guarded
-            reply = await poster.post(to, body=due.delivery.body, headers=headers, timeout_s=timeout_s)
+            reply = await self._posters.to(to.host).post(
+                to, body=due.delivery.body, headers=headers, timeout_s=timeout_s
+            )
         except BadUrl:
             return CannotSend("not a URL that can be called")
         except EgressError as error:

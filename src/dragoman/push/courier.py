@@ -22,21 +22,19 @@ and unknown hosts have their own slots, so that they take none from healthy host
 import asyncio
 import logging
 import math
-import random
 from asyncio import Future
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.dialects.api import PushForm
 from dragoman.model.ids import Clock
 from dragoman.net.address import Resolves
 from dragoman.net.dialer import Policy
 from dragoman.net.egress import Poster
-from dragoman.push.caller import Caller, Token
+from dragoman.push.caller import Caller
 from dragoman.push.lanes import LARGE_BYTES_MAX, LINGERING, PACE_S, Host, Hosts, Lanes, Slot
 from dragoman.push.outcome import SLOW_S, WINDOW_START, Abandon, Rewrite, Schedule, Written, judge_write
 from dragoman.store.api import StoreError
@@ -89,41 +87,21 @@ class CourierSettings(Struct, frozen=True, kw_only=True):
 
 
 class Courier:
-    """Delivers what the outbox holds, from `start` to `drain`.
-
-    `forms` are the dialects' push formats by name. `guarded` and `unguarded` come from `way_out`; the second is for
-    hosts for which `named` is true: the operator allows them whatever their address is. With a `token` every call
-    carries a JWT.
-    """
+    """Delivers what the outbox holds, from `start` to `drain`."""
 
     def __init__(
         self,
         outbox: Outbox,
-        forms: Mapping[str, PushForm],
-        *,
-        guarded: Poster,
-        unguarded: Poster,
-        named: Callable[[str], bool],
+        caller: Caller,
         clock: Clock,
-        token: Token | None = None,
         counts: Counts | None = None,
         settings: CourierSettings = CourierSettings(),  # noqa: B008 — it is frozen
-        chance: Callable[[], float] = random.random,
     ) -> None:
         self._outbox = outbox
+        self._caller = caller
         self._clock = clock
         self._counts = counts
         self._settings = settings
-        self._caller = Caller(
-            forms,
-            guarded=guarded,
-            unguarded=unguarded,
-            named=named,
-            clock=clock,
-            token=token,
-            schedule=settings.schedule,
-            chance=chance,
-        )
         self._hosts = Hosts()
         self._lanes = Lanes()
         self._asked = set(Lane)
@@ -353,7 +331,7 @@ class Courier:
 
     async def _call(self, due: Due, host: Host, timeout_s: float) -> Settled:
         """Make one call, and log it if it failed."""
-        settled = await self._caller.attempt(due, host, timeout_s)
+        settled = await self._caller.attempt(due, host, timeout_s, self._settings.schedule)
         if settled.outcome != "delivered":
             attempt, most = due.attempts + 1, len(self._settings.schedule.delays_s) + 1
             if settled.outcome == "retry":

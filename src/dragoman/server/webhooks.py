@@ -17,7 +17,7 @@ from dragoman.model.ids import Clock
 from dragoman.net.address import Guard, Resolver
 from dragoman.net.dialer import operator_named
 from dragoman.push.announcer import WebhookAnnouncer
-from dragoman.push.caller import Token
+from dragoman.push.caller import Caller, Posters, Token
 from dragoman.push.courier import Courier, CourierSettings, way_out
 from dragoman.server.observation import Observation
 from dragoman.store.outbox import Outbox
@@ -46,17 +46,10 @@ async def make_webhooks(
     """Make both from one configuration. Raises StoreError if calls are signed and the key cannot be loaded."""
     guard, resolver = Guard(config.push_allowed_hosts, config.push_allowed_cidrs), Resolver()
     forms = push_forms()
-    courier = Courier(
-        outbox,
-        forms,
-        guarded=way_out(guard, resolver),
-        unguarded=way_out(operator_named, resolver),
-        named=guard.named,
-        clock=clock,
-        token=await _token(config, clock, signing) if config.push_jwt else None,
-        counts=observation.counts,
-        settings=CourierSettings(keeps_receipts=config.delivered_retention != timedelta()),
-    )
+    posters = Posters(way_out(guard, resolver), way_out(operator_named, resolver), guard.named)
+    token = await _token(config, clock, signing) if config.push_jwt else None
+    settings = CourierSettings(keeps_receipts=config.delivered_retention != timedelta())
+    courier = Courier(outbox, Caller(forms, posters, clock, token), clock, observation.counts, settings)
     unsent = partial(refusal, observation.jobs, JobEffect.NO_WEBHOOKS)
     announcer = WebhookAnnouncer(forms, guard, resolver, courier.wake, files, unsent)
     return WebhookParts(announcer, courier, resolver)
