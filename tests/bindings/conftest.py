@@ -16,7 +16,7 @@ from msgspec import Struct
 from dragoman.auth.authenticator import Authenticator
 from dragoman.bindings.app import App
 from dragoman.bindings.callers import Callers
-from dragoman.bindings.calls import Reception
+from dragoman.bindings.calls import Backend, Reception
 from dragoman.bindings.cards import Cards, CardSettings
 from dragoman.bindings.cors import Cors, Origins
 from dragoman.bindings.home import Home
@@ -27,6 +27,7 @@ from dragoman.bindings.listener import Listener, bound_socket
 from dragoman.bindings.monitoring import Health
 from dragoman.bindings.openapi import Description
 from dragoman.bindings.openapi.operations import ServedPaths
+from dragoman.bindings.streams import Streams
 from dragoman.dialects.resolve import MOUNTS
 from dragoman.engine.handler import StreamItem
 from dragoman.model.card import AgentExtension, AgentSkill, Profile
@@ -204,17 +205,14 @@ def make_app(
             raise Unavailable("it is served by other replicas", 1)
 
     nobody = Authenticator(None, SystemClock(), agent_keys={})
+    callers = Callers(nobody, origins=Origins(origins, public_url))
+    reception = Reception(AGENTS, callers, bounds or make_limits(100_000, 64, 10))
+    cards = Cards(AGENTS, CardSettings(public_url=public_url, max_age_s=60), nobody)
     return App(
-        handler,
-        Reception(
-            AGENTS, Callers(nobody, origins=Origins(origins, public_url)), bounds or make_limits(100_000, 64, 10)
-        ),
-        "echo",
-        cards=Cards(AGENTS, CardSettings(public_url=public_url, max_age_s=60), nobody),
-        health=Health(store, SystemClock(), lambda: unready[0] if unready else None),
-        home=Home(AGENTS, "echo", MOUNTS, public_url, console=False),
+        Backend(handler, reception, cards, Streams(), "echo", check_elsewhere),
+        Health(store, SystemClock(), lambda: unready[0] if unready else None),
+        Home(AGENTS, "echo", MOUNTS, public_url, console=False),
         cors=Cors(origins) if origins else None,
-        elsewhere=check_elsewhere,
         optional=Description(ServedPaths("echo", metrics=False, keys=False)).endpoints,
     )
 

@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dragoman.bindings.a2a import A2a
-from dragoman.bindings.calls import Backend, Elsewhere, Reception
-from dragoman.bindings.cards import Cards
+from dragoman.bindings.calls import Backend
 from dragoman.bindings.cors import READS, Cors
 from dragoman.bindings.endpoints import Answer, Endpoints, HttpEndpoint, PageSessions, fill, public
 from dragoman.bindings.home import Home
@@ -33,11 +32,8 @@ from dragoman.bindings.http import (
 from dragoman.bindings.limits import SMALL_BYTES
 from dragoman.bindings.monitoring import Health
 from dragoman.bindings.routes import NOWHERE, Routes
-from dragoman.bindings.streams import Streams
-from dragoman.bindings.traffic import Traffic
 from dragoman.dialects.resolve import MOUNTS
 from dragoman.dialects.system import Mount
-from dragoman.engine.handler import Handler
 from dragoman.model.errors import A2AError, AgentNotFound, InternalError, MethodNotAllowed, NotFound
 from dragoman.model.ids import new_id
 
@@ -48,45 +44,37 @@ LEFT_STATUS = 499
 
 
 class App:
-    """The server's HTTP side. `default` is the agent that answers at the root.
+    """The server's HTTP side. `backend` is what other transports answer with, too.
 
     `optional` are the endpoints of those parts that a server may do without, `sessions` those of operators who are
     signed in with a browser. Workers may finish the tasks of the agents in `leaving`, which are no longer served.
-    `streams` is shared by all applications of the server, so that a reload keeps the count of open streams. `elsewhere`
-    knows the agents of other replicas. `backend` is what other transports answer with.
     """
 
     def __init__(
         self,
-        handler: Handler,
-        reception: Reception,
-        default: str,
-        *,
-        cards: Cards,
+        backend: Backend,
         health: Health,
         home: Home,
-        cors: Cors | None,
+        cors: Cors | None = None,
         mounts: Collection[Mount] = MOUNTS,
         optional: Endpoints = MappingProxyType({}),
         sessions: PageSessions | None = None,
         leaving: Container[str] = (),
-        streams: Streams | None = None,
-        elsewhere: Elsewhere | None = None,
-        traffic: Traffic | None = None,
     ) -> None:
+        reception, cards = backend.reception, backend.cards
+        self.backend = backend
         self._agents = frozenset(reception.agents)
         self._callers = reception.callers
         self._unread = reception.limits.unread
         self._proxies = reception.proxies
-        self._routes = Routes(self._agents, default, mounts)
+        self._routes = Routes(self._agents, backend.default, mounts)
         self._home = home
         self._cors = cors
-        self._traffic = traffic
+        self._traffic = backend.traffic
         self._sessions = sessions
         self._leaving = leaving
-        self._streams = Streams() if streams is None else streams
-        self.backend = Backend(handler, reception, cards, self._streams, default, elsewhere, traffic)
-        a2a = A2a(handler, reception, cards, self._streams)
+        self._streams = backend.streams
+        a2a = A2a(backend.handler, reception, cards, backend.streams)
         self._refuse_rest = a2a.refuse_rest
         self._endpoints = fill(
             {

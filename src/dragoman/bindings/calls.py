@@ -90,7 +90,8 @@ Does nothing if the agent is unknown."""
 class Backend(Struct, frozen=True):
     """The objects that answer a call, over any transport. `default` is the agent that answers at the root.
 
-    `elsewhere` knows the agents of other replicas. `traffic` notes what becomes of requests.
+    `streams` is shared by all applications of the server, so that a reload keeps the count of open streams. `elsewhere`
+    knows the agents of other replicas. `traffic` notes what becomes of requests.
     """
 
     handler: Handler

@@ -13,7 +13,7 @@ from dragoman.auth.proxies import TrustedProxies
 from dragoman.bindings.admin import Admin
 from dragoman.bindings.app import App
 from dragoman.bindings.callers import CallerRefusals, Callers
-from dragoman.bindings.calls import Reception
+from dragoman.bindings.calls import Backend, Reception
 from dragoman.bindings.cards import Cards, CardSettings, GrpcAddress
 from dragoman.bindings.cors import Cors, Origins
 from dragoman.bindings.endpoints import Endpoints, HttpEndpoint, PageSessions
@@ -45,26 +45,17 @@ def make_app(assembly: Assembly, config: Config, runners: Mapping[str, Runner]) 
     mounts, reception = _mounts(config), _make_reception(assembly, config, runners)
     pages = None if assembly.console is None else assembly.console.make_pages(reception, config.public_url)
     optional = _make_optional(assembly, config, runners, reception, default, pages)
+    cards = Cards(runners, _card_settings(config, mounts, reception.extensions), opened.authenticator, opened.signing)
+    elsewhere = assembly.engine.operations.check_elsewhere if opened.store.replicas.shared else None
     return App(
-        assembly.a2a,
-        reception,
-        default,
-        cards=Cards(
-            runners,
-            _card_settings(config, mounts, reception.extensions),
-            opened.authenticator,
-            opened.signing,
-        ),
-        health=assembly.health,
-        home=Home(runners, default, mounts, config.public_url, console=pages is not None),
+        Backend(assembly.a2a, reception, cards, assembly.streams, default, elsewhere, assembly.traffic),
+        assembly.health,
+        Home(runners, default, mounts, config.public_url, console=pages is not None),
         cors=Cors(config.cors_origins) if config.cors_origins else None,
         mounts=mounts,
         optional=optional if pages is None else {**optional, **pages.endpoints},
         sessions=pages,
         leaving=assembly.leaving,
-        streams=assembly.streams,
-        elsewhere=assembly.engine.operations.check_elsewhere if opened.store.replicas.shared else None,
-        traffic=assembly.traffic,
     )
 
 
