@@ -9,7 +9,8 @@ import pytest
 from dragoman.client.credentials import ApiKey
 from dragoman.client.discovery import CardCache, Discovery, places
 from dragoman.client.errors import CallTimedOut, NoCard, NotReached
-from dragoman.client.retries import Retrier, Retries
+from dragoman.client.retries import Retrier, Retries, Timeouts
+from dragoman.client.transport import CallTerms
 from dragoman.net.egress import Egress
 from dragoman.net.errors import BadUrl
 from tests.net.peer import DEADLINE_S, Asked, Peer, Script, hangs, listening, nobody, says, status
@@ -35,11 +36,12 @@ async def at_once(seconds: float) -> None:
     return None
 
 
-def discovery(egress: Egress, url: str, cache: CardCache | None = None, **more: Any) -> Discovery:
-    settings: dict[str, Any] = {"timeout_s": 5.0, "headers": {}, "credentials": None, **more}
-    path = settings.pop("path", None)
+def discovery(
+    egress: Egress, url: str, cache: CardCache | None = None, path: str | None = None, card_s: float = 5.0, **more: Any
+) -> Discovery:
     again = Retrier(Retries(attempts=2), pause=at_once)
-    return Discovery(egress, places(url, path), cache or CardCache(), retrier=again, **settings)
+    terms = CallTerms(timeouts=Timeouts(card_s=card_s), retrier=again, **more)
+    return Discovery(egress, places(url, path), cache or CardCache(), terms)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ async def test_a_document_at_the_url_that_is_no_card_is_passed_over(peer: Peer, 
 async def test_an_endpoint_that_streams_to_readers_has_its_card_below_it(peer: Peer, egress: Egress) -> None:
     peer.scripts["GET /7"] = hangs(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: hello\n\n")
     peer.scripts[f"GET /7{NEW}"] = says(CARD)
-    assert (await discovery(egress, peer.url + "/7", timeout_s=0.2).find()).url == f"{peer.url}/7{NEW}"
+    assert (await discovery(egress, peer.url + "/7", card_s=0.2).find()).url == f"{peer.url}/7{NEW}"
 
 
 async def test_a_card_that_is_wrapped_is_read(peer: Peer, egress: Egress) -> None:
@@ -149,7 +151,7 @@ async def test_a_server_that_is_not_there_is_asked_for_one_card_only(egress: Egr
 async def test_a_server_that_does_not_answer_is_named_with_the_timeout(peer: Peer, egress: Egress) -> None:
     peer.scripts[f"GET {NEW}"] = hangs()
     with pytest.raises(CallTimedOut, match=r"\(card_s\)") as caught:
-        await discovery(egress, peer.url, timeout_s=0.05).find()
+        await discovery(egress, peer.url, card_s=0.05).find()
     assert caught.value.timeout == "card_s"
     assert len(peer.asked) == 1
 

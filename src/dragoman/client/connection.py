@@ -318,15 +318,7 @@ async def connect(
     if interface is None and spoken is not None:
         interface = _make_interface(where, over, spoken)
     endpoint = AgentEndpoint(
-        Discovery(
-            doors.known,
-            where,
-            CardCache() if cache is None else cache,
-            timeout_s=timeouts.card_s,
-            headers=terms.headers,
-            credentials=credentials,
-            retrier=terms.retrier,
-        ),
+        Discovery(doors.known, where, CardCache() if cache is None else cache, terms),
         Transports(doors=doors, terms=terms, spoken=spoken, double_base64=double_base64),
         EndpointWish(base=where.base, fixed=interface, binding=over, version=version, grpc_tls=grpc_tls),
         keys=keys,

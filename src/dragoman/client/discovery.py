@@ -21,10 +21,10 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.client.card import interfaces
-from dragoman.client.credentials import Credentials
 from dragoman.client.errors import CallBroken, CallTimedOut, NoCard, Tried, no_answer
 from dragoman.client.http import Requester
-from dragoman.client.retries import RETRIES, TIMEOUTS, Retrier, Retries, RetryLater
+from dragoman.client.retries import RETRIES, TIMEOUTS, Retrier, Retries, RetryLater, Timeouts
+from dragoman.client.transport import CallTerms
 from dragoman.dialects.cards import WELL_KNOWN
 from dragoman.dialects.registry import load_systems
 from dragoman.net.egress import HttpReply
@@ -247,37 +247,28 @@ def _path(url: str) -> str:
 class Discovery:
     """Looks for one agent's card.
 
-    `credentials` are the ones that `way` adds; a card fetched with them is cached for them alone. `version` is the
-    `A2A-Version` sent. With None no version is sent, and the server returns the card that it shows to anybody.
+    The credentials of the `terms` are the ones that `way` adds; a card fetched with them is cached for them alone.
+    `version` is the `A2A-Version` sent. With None no version is sent, and the server returns the card that it shows to
+    anybody.
     """
 
     def __init__(
-        self,
-        way: Requester,
-        where: Places,
-        cache: CardCache,
-        *,
-        timeout_s: float,
-        headers: Mapping[str, str],
-        credentials: Credentials | None,
-        retrier: Retrier,
-        version: str | None = VERSION,
+        self, way: Requester, where: Places, cache: CardCache, terms: CallTerms, *, version: str | None = VERSION
     ) -> None:
         self._way = way
         self._where = where
         self._cache = cache
-        self._timeout_s = timeout_s
+        self._terms = terms
         named = {} if version is None else {"A2A-Version": version}
-        self._headers = {"Accept": ACCEPT, **named, **headers}
-        self._credentials = credentials
-        self._retrier = retrier
+        self._headers = {"Accept": ACCEPT, **named, **terms.headers}
 
     async def find(self, *, anew: bool = False) -> FoundCard:
         """Return the first card found; with `anew` the server is asked even if a cached card is fresh.
 
         Raises NoCard; NotReached or CallTimedOut if there is no server to ask; NoToken.
         """
-        shown = {} if self._credentials is None else await self._credentials.headers()
+        credentials = self._terms.credentials
+        shown = {} if credentials is None else await credentials.headers()
         who = {**self._headers, **shown}
         tried: list[Tried] = []
         for url in self._where.cards:
@@ -298,7 +289,7 @@ class Discovery:
 
     async def _ask(self, url: str, kept: CachedCard | None) -> CachedCard | str:
         try:
-            reply = await self._retrier.call(partial(self._get, url, kept), repeatable=True)
+            reply = await self._terms.retrier.call(partial(self._get, url, kept), repeatable=True)
         except _Instead as instead:
             return instead.answer
         except CallBroken as error:
@@ -314,12 +305,12 @@ class Discovery:
         conditions = {} if kept is None else kept.conditions
         try:
             reply = await self._way.request(
-                "GET", target(url), timeout_s=self._timeout_s, headers={**self._headers, **conditions}
+                "GET", target(url), timeout_s=self._terms.timeouts.card_s, headers={**self._headers, **conditions}
             )
         except EgressError as error:
             raise no_answer(error, "card_s") from error
         if reply.status in _TRY_AGAIN:
-            raise RetryLater(_Instead(_refusal(reply)), self._retrier.after_s(reply.headers))
+            raise RetryLater(_Instead(_refusal(reply)), self._terms.retrier.after_s(reply.headers))
         return reply
 
 
@@ -336,16 +327,8 @@ async def find_card(
 
     Raises BadUrl, NoCard, NotReached, CallTimedOut.
     """
-    discovery = Discovery(
-        egress,
-        places(url, path),
-        CardCache(),
-        timeout_s=timeout_s,
-        headers=headers or {},
-        credentials=None,
-        retrier=Retrier(retries),
-    )
-    return await discovery.find()
+    terms = CallTerms(timeouts=Timeouts(card_s=timeout_s), retrier=Retrier(retries), headers=headers or {})
+    return await Discovery(egress, places(url, path), CardCache(), terms).find()
 
 
 class _Instead(Exception):

@@ -171,16 +171,15 @@ class RemoteAgent:
 
     async def _discover(self, headers: dict[str, str]) -> RemoteCard:
         if self.card is None:
-            discovery = Discovery(
-                self._http,
-                Places(base=self.base_url, cards=(self.base_url + CARD_PATH,), given=self.base_url),
-                CardCache(),
-                timeout_s=self._discovery_timeout_s,
+            place = Places(base=self.base_url, cards=(self.base_url + CARD_PATH,), given=self.base_url)
+            terms = CallTerms(
+                timeouts=Timeouts(card_s=self._discovery_timeout_s),
+                retrier=ONCE,
                 headers=headers,
                 credentials=self._credentials,
-                retrier=ONCE,
-                version=None,  # as KAOS's own clients do; a card of 1.0 alone has no supportedProtocols
             )
+            # KAOS's own clients send no version. A card of 1.0 alone has no supportedProtocols.
+            discovery = Discovery(self._http, place, CardCache(), terms, version=None)
             try:
                 self.card = read_card((await discovery.find()).card)
             except (NoAnswer, PeerError) as error:  # reading the card has no effect on the agent

@@ -18,6 +18,7 @@ from dragoman.client.credentials import Authorized, CredentialsFactory
 from dragoman.client.discovery import Discovery, places
 from dragoman.client.http import HttpClient
 from dragoman.client.retries import Retrier
+from dragoman.client.transport import CallTerms
 from dragoman.net.egress import Egress
 from dragoman.net.target import is_grpc
 
@@ -140,15 +141,8 @@ class UpstreamAccess:
     async def find_card(self, *, anew: bool) -> dict[str, Any]:
         """Read the card, whether or not it names an interface. Raises NoAnswer or PeerError."""
         address = self.address
-        discovery = Discovery(
-            self.http,
-            places(address.url, address.card),
-            self._cache,
-            timeout_s=address.timeouts.card_s,
-            headers={},
-            credentials=self.credentials,
-            retrier=self.retrier,
-        )
+        terms = CallTerms(timeouts=address.timeouts, retrier=self.retrier, credentials=self.credentials)
+        discovery = Discovery(self.http, places(address.url, address.card), self._cache, terms)
         return (await discovery.find(anew=anew)).card
 
     async def ask_for_chat(self) -> EndpointFault | None:
