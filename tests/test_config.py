@@ -349,80 +349,52 @@ def test_an_agent_table_is_read_whole(tmp_path: Path) -> None:
     assert agent.skills[0].tags == ("weather",)
 
 
+MODULE = '[[agents]]\nid = "a"\nrun = "m:o"\n'
+WORKER = '[[agents]]\nid = "a"\nrun = "worker"\n'
+
+
 @pytest.mark.parametrize(
     ("text", "key", "allowed"),
     [
         ('[[agents]]\nid = "a"\n', "agents[0]", "must have the key run"),
         ('[[agents]]\nid = 5\nrun = "m:o"\n', "agents[0].id", "must be text"),
-        ('[[agents]]\nid = "a"\nrun = "m:o"\napi_key = " "\n', "agents[0].api_key", "not empty"),
-        ('[[agents]]\nid = "a"\nrun = "m:o"\nnmae = "A"\n', "agents[0].nmae", "did you mean name?"),
+        (MODULE + 'api_key = " "\n', "agents[0].api_key", "not empty"),
+        (MODULE + 'nmae = "A"\n', "agents[0].nmae", "did you mean name?"),
         ('[[agents]]\nid = "a"\nrun = "openai:http://x/v1"\nmodle = "A"\n', "agents[0].modle", "did you mean model?"),
         (
             '[[agents]]\nid = "a"\nrun = "a2a:http://x"\nmodle = "A"\n',
             "agents[0].modle",
             "known are answer_s, api_key, binding",
         ),
-        ('[[agents]]\nid = "a"\nrun = "worker"\nleases = 5\n', "agents[0].leases", "did you mean lease_s?"),
-        ('[[agents]]\nid = "a"\nrun = "m:o"\nlease = 5\n', "agents[0].lease", "no such setting; known are"),
-        (
-            '[[agents]]\nid = "a"\nrun = "m:o"\nprovider = {organisation = "E"}\n',
-            "agents[0].provider.organisation",
-            "organization?",
-        ),
-        (
-            '[[agents]]\nid = "a"\nrun = "m:o"\nskills = [{id = "s", tag = []}]\n',
-            "agents[0].skills[0].tag",
-            "did you mean tags?",
-        ),
-        (
-            '[[agents]]\nid = "a"\nrun = "m:o"\nskills = [{id = "s", tags = [1]}]\n',
-            "agents[0].skills[0].tags[0]",
-            "must be text",
-        ),
-        ('[[agents]]\nid = "a"\nrun = "worker"\nskills = [{name = "s"}]\n', "agents[0].skills[0]", "the key id"),
-        ('[[agents]]\nid = "a"\nrun = "worker"\nskills = ["s"]\n', "agents[0].skills[0]", "must be tables"),
-        (
-            '[[agents]]\nid = "a"\nrun = "m:o"\nskills = [{id = "s", extended = "yes"}]\n',
-            "agents[0].skills[0].extended",
-            "true or false",
-        ),
-        (
-            '[[agents]]\nid = "a"\nrun = "worker"\nskills = [{id = "s", tags = "t"}]\n',
-            "agents[0].skills[0].tags",
-            "list",
-        ),
-        ('[[agents]]\nid = "a"\nrun = "worker"\nprovider = "E"\n', "agents[0].provider", "organization and url"),
-        ('[[agents]]\nid = "a"\nrun = "worker"\noffline = "no"\n', "agents[0].offline", "error or queue"),
-        ('[[agents]]\nid = "a"\nrun = "worker"\nlease_s = "5"\n', "agents[0].lease_s", "from 0.5 to 86400"),
-        ('[[agents]]\nid = "a"\nrun = "worker"\nlease_s = 0\n', "agents[0].lease_s", "from 0.5 to 86400"),
-        ('[[agents]]\nid = "a"\nrun = "m:o"\ndirect = true\n', "agents[0].direct", "must be auto"),
-        ('[[agents]]\nid = "a"\nrun = "worker"\ndirect = "auto"\n', "agents[0].direct", "its tasks are leased"),
+        (WORKER + "leases = 5\n", "agents[0].leases", "did you mean lease_s?"),
+        (MODULE + "lease = 5\n", "agents[0].lease", "no such setting; known are"),
+        (MODULE + 'provider = {organisation = "E"}\n', "agents[0].provider.organisation", "organization?"),
+        (MODULE + 'skills = [{id = "s", tag = []}]\n', "agents[0].skills[0].tag", "did you mean tags?"),
+        (MODULE + 'skills = [{id = "s", tags = [1]}]\n', "agents[0].skills[0].tags[0]", "must be text"),
+        (WORKER + 'skills = [{name = "s"}]\n', "agents[0].skills[0]", "the key id"),
+        (WORKER + 'skills = ["s"]\n', "agents[0].skills[0]", "must be tables"),
+        (MODULE + 'skills = [{id = "s", extended = "yes"}]\n', "agents[0].skills[0].extended", "true or false"),
+        (WORKER + 'skills = [{id = "s", tags = "t"}]\n', "agents[0].skills[0].tags", "list"),
+        (WORKER + 'provider = "E"\n', "agents[0].provider", "organization and url"),
+        (WORKER + 'offline = "no"\n', "agents[0].offline", "error or queue"),
+        (WORKER + 'lease_s = "5"\n', "agents[0].lease_s", "from 0.5 to 86400"),
+        (WORKER + "lease_s = 0\n", "agents[0].lease_s", "from 0.5 to 86400"),
+        (MODULE + "direct = true\n", "agents[0].direct", "must be auto"),
+        (WORKER + 'direct = "auto"\n', "agents[0].direct", "its tasks are leased"),
         (
             '[[agents]]\nid = "a"\nrun = "openai:http://x/v1"\nmodel = "m"\ndirect = "auto"\n',
             "agents[0].direct",
             "it keeps its conversations as tasks: leave it out",
         ),
-        (
-            '[[agents]]\nid = "a"\nrun = "m:o"\ndirect_wait_s = 2\n',
-            "agents[0].direct_wait_s",
-            'agents with direct = "auto" only',
-        ),
-        (
-            '[[agents]]\nid = "a"\nrun = "m:o"\ndirect = "auto"\ndirect_wait_s = 0\n',
-            "agents[0].direct_wait_s",
-            "from 0.01 to 60",
-        ),
-        ('[[agents]]\nid = "a"\nrun = "m:o"\ndeadline_s = 0\n', "agents[0].deadline_s", "from 0.1 to 2592000"),
-        ('[[agents]]\nid = "a"\nrun = "m:o"\ndeadline_s = "30s"\n', "agents[0].deadline_s", "a number of seconds"),
+        (MODULE + "direct_wait_s = 2\n", "agents[0].direct_wait_s", 'agents with direct = "auto" only'),
+        (MODULE + 'direct = "auto"\ndirect_wait_s = 0\n', "agents[0].direct_wait_s", "from 0.01 to 60"),
+        (MODULE + "deadline_s = 0\n", "agents[0].deadline_s", "from 0.1 to 2592000"),
+        (MODULE + 'deadline_s = "30s"\n', "agents[0].deadline_s", "a number of seconds"),
         ('[[agents]]\nid = "a"\nrun = "m"\n', "agents[0].run", "module:object"),
         ('[[agents]]\nid = "a"\nrun = "openai:gpt"\n', "agents[0].run", "URL of an API"),
         ('[[agents]]\nid = "a/b"\nrun = "m:o"\n', "agents[0].id", "letters, digits"),
         ('[[agents]]\nid = "tasks"\nrun = "m:o"\n', "agents[0].id", "path of the server itself"),
-        (
-            '[[agents]]\nid = "a"\nrun = "m:o"\n[[agents]]\nid = "a"\nrun = "m:p"\n',
-            "agents[1].id",
-            "is the id of agents[0]: ids must",
-        ),
+        (MODULE + '[[agents]]\nid = "a"\nrun = "m:p"\n', "agents[1].id", "is the id of agents[0]: ids must"),
         ("agents = 5\n", "agents", "[[agents]]"),
     ],
 )

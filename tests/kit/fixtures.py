@@ -1,0 +1,39 @@
+"""Fixtures that many modules have. `tests/conftest.py` takes them in, so that a test has them by their names alone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from dragoman.net.egress import Egress
+from tests.kit.waiting import DEADLINE_S
+from tests.net.peer import Peer, listening
+from tests.spec.agents import Gates
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """The URL of a store in a file that is not there yet."""
+    return f"sqlite:///{tmp_path}/tasks.db"
+
+
+@pytest.fixture
+async def peer() -> AsyncIterator[Peer]:
+    """Another server, which answers what the test says."""
+    async with asyncio.timeout(DEADLINE_S), listening() as peer:
+        yield peer
+
+
+@pytest.fixture
+async def egress() -> AsyncIterator[Egress]:
+    """The way out, for addresses that an operator has named."""
+    egress = Egress()
+    yield egress
+    await egress.close()
+
+
+@pytest.fixture
+def gates() -> Gates:
+    """Gates at which the scripted agents of this test stand."""
+    return Gates()
