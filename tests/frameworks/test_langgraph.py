@@ -29,6 +29,7 @@ from dragoman.model.task import Task, TaskState
 from dragoman.testing import ClientFixture, run
 from tests.frameworks.kit import served
 from tests.frameworks.restarts import handed_over, restarted
+from tests.frameworks.weather import forecast
 
 
 class Model(BaseChatModel):
@@ -98,27 +99,19 @@ async def test_a_message_that_comes_whole_is_given_and_counted() -> None:
     assert (ran.text, ran.usage.input_tokens, ran.usage.output_tokens) == ("Hi", 7, 2)
 
 
-@tool
-def forecast(city: str) -> str:
-    """The forecast."""
-    if city == "Atlantis":
-        raise ValueError("no such city")
-    return f"Sunny in {city}"
-
-
 def calling(city: str) -> AIMessage:
     return AIMessage("", tool_calls=[{"name": "forecast", "args": {"city": city}, "id": "call-1"}])
 
 
 async def test_what_a_tool_raised_is_for_the_model_not_for_the_caller(caplog: pytest.LogCaptureFixture) -> None:
-    graph = chat(model_of(calling("Atlantis"), "No."), tools=[forecast], tells=True)
+    graph = chat(model_of(calling("Atlantis"), "No."), tools=[tool(forecast)], tells=True)
     ran = await run(served(graph), "Weather?")
     assert ran.statuses == ["Calling forecast", "forecast failed: the log says why"]
     assert "no such city" in caplog.text
 
 
 async def test_a_tool_that_breaks_is_told_and_fails_the_task(dragoman_client: ClientFixture) -> None:
-    graph = chat(model_of(calling("Atlantis")), tools=[forecast])
+    graph = chat(model_of(calling("Atlantis")), tools=[tool(forecast)])
     async with dragoman_client(served(graph)) as connection:
         task = await connection.send("Weather?")
     assert isinstance(task, Task)
@@ -147,7 +140,7 @@ async def test_what_a_task_that_broke_off_left_is_not_in_the_next_one(
     dragoman_client: ClientFixture, before: list[str]
 ) -> None:
     model = model_of(*("Hello Ada" for _ in before), calling("Atlantis"), "Who knows")
-    async with dragoman_client(served(chat(model, InMemorySaver(), tools=[forecast]))) as connection:
+    async with dragoman_client(served(chat(model, InMemorySaver(), tools=[tool(forecast)]))) as connection:
         context = None
         for text in (*before, "Weather?", "Who am I?"):
             task = await connection.send(text, context_id=context)

@@ -15,7 +15,8 @@ from dragoman.testing import ClientFixture, run
 from tests.frameworks.completions import Answer, Call, completions
 from tests.frameworks.documented import run_block
 from tests.frameworks.kit import served
-from tests.frameworks.kits.openai_agents import KIT, City
+from tests.frameworks.kits.openai_agents import KIT
+from tests.frameworks.weather import City
 
 
 async def test_a_refusal_rejects() -> None:

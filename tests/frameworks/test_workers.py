@@ -15,6 +15,7 @@ import pytest
 from dragoman.client import connect
 from dragoman.model.task import Task, TaskState
 from tests.frameworks.completions import Answer, Call, Completions, completions
+from tests.kit.values import text_of
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "frameworks"
@@ -98,10 +99,6 @@ async def asked(url: str, agent: str, *texts: str) -> Task:
                 task = await connection.send(text)
         assert isinstance(task, Task)
         return task
-
-
-def text_of(task: Task) -> str:
-    return "".join(part.text or "" for artifact in task.artifacts for part in artifact.parts)
 
 
 DIALOGUES: dict[str, tuple[tuple[str, ...], str]] = {

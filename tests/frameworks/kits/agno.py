@@ -9,10 +9,10 @@ import httpx
 from agno.agent import Agent
 from agno.models.openai import OpenAIChat
 from agno.tools import tool
-from pydantic import BaseModel
 
 from tests.frameworks.completions import MODEL, Completions
 from tests.frameworks.kit import Kit, Page
+from tests.frameworks.weather import City, forecast
 
 
 def chat(model: Completions) -> OpenAIChat:
@@ -21,27 +21,12 @@ def chat(model: Completions) -> OpenAIChat:
     return OpenAIChat(id=MODEL, base_url=model.url, api_key="test", max_retries=0, http_client=alone)
 
 
-@tool
-def forecast(city: str) -> str:
-    """The forecast for a city."""
-    if city == "Atlantis":
-        raise ValueError("no such city")
-    return f"Sunny in {city}"
-
-
-class City(BaseModel):
-    """A city."""
-
-    name: str
-    people: int
-
-
 class Agno(Kit):
     page = Page("agno.md", "agent", "Assistant")
     fetches = True
 
     def agent(self, model: Completions, *, forecasts: bool = False, **given: Any) -> Agent:
-        return Agent(model=chat(model), **({"tools": [forecast]} if forecasts else {}), **given)
+        return Agent(model=chat(model), **({"tools": [tool(forecast)]} if forecasts else {}), **given)
 
     def introduced(self, model: Completions) -> Agent:
         return self.agent(model, forecasts=True, name="Weather", description="Knows the weather")

@@ -15,10 +15,10 @@ os.environ |= {  # CrewAI reads them as it is imported: it tells its maker of ev
 
 from crewai import LLM, Agent, Crew, Task
 from crewai.tools import tool
-from pydantic import BaseModel
 
 from tests.frameworks.completions import MODEL, Completions
 from tests.frameworks.kit import Card, Kit, Page
+from tests.frameworks.weather import City, forecast
 
 
 def writer(model: Completions, **given: Any) -> Agent:
@@ -34,21 +34,6 @@ def crew(model: Completions, *tasks: str, tools: Sequence[Any] = (), **given: An
     return Crew(agents=[agent], tasks=made)
 
 
-@tool("forecast")
-def forecast(city: str) -> str:
-    """The forecast for a city."""
-    if city == "Atlantis":
-        raise ValueError("no such city")
-    return f"Sunny in {city}"
-
-
-class City(BaseModel):
-    """A city."""
-
-    name: str
-    people: int
-
-
 class CrewAi(Kit):
     page = Page("crewai.md", "crew", "Writers")
     card = Card("test", "Look; Write")
@@ -59,10 +44,10 @@ class CrewAi(Kit):
     stops_at_once = False
 
     def agent(self, model: Completions, *, forecasts: bool = False) -> Crew:
-        return crew(model, "Answer: {message}", tools=[forecast] if forecasts else [])
+        return crew(model, "Answer: {message}", tools=[tool("forecast")(forecast)] if forecasts else [])
 
     def introduced(self, model: Completions) -> Crew:
-        return crew(model, "Look", "Write", tools=[forecast])
+        return crew(model, "Look", "Write", tools=[tool("forecast")(forecast)])
 
     def structured(self, model: Completions) -> Crew:
         return crew(model, "Which {what}?", output_pydantic=City)

@@ -8,11 +8,11 @@ from google.adk.agents import LlmAgent
 from google.adk.models import BaseLlm, LlmRequest, LlmResponse
 from google.adk.tools import FunctionTool
 from google.genai import types
-from pydantic import BaseModel
 
 from tests.frameworks.completions import Answer
 from tests.frameworks.kit import Card, Kit, Page
 from tests.frameworks.kits.scripted import ScriptedModel, scripted
+from tests.frameworks.weather import City
 
 
 class Scripted(BaseLlm):
@@ -58,13 +58,6 @@ def text_of(part: types.Part) -> str:
 async def forecast(city: str) -> Any:
     """The forecast for a city."""
     return {"error": f"no city {city}"} if city == "Atlantis" else f"Sunny in {city}"
-
-
-class City(BaseModel):
-    """A city."""
-
-    name: str
-    people: int
 
 
 class GoogleAdk(Kit):

@@ -15,6 +15,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from tests.frameworks.completions import Answer, image_of
 from tests.frameworks.kit import Card, Kit, Page
 from tests.frameworks.kits.scripted import ScriptedModel, scripted
+from tests.frameworks.weather import forecast
 
 
 class Scripted(BaseChatModel):
@@ -50,14 +51,6 @@ class Scripted(BaseChatModel):
         return self
 
 
-@tool
-def forecast(city: str) -> str:
-    """The forecast for a city."""
-    if city == "Atlantis":
-        raise ValueError("no such city")
-    return f"Sunny in {city}"
-
-
 class LangGraph(Kit):
     model_name = "scripted"
     page = Page("langgraph.md", "graph", "test")
@@ -74,7 +67,7 @@ class LangGraph(Kit):
 
         graph = StateGraph(MessagesState).add_node("talk", talk).add_edge(START, "talk")
         if forecasts:
-            graph.add_node("tools", ToolNode([forecast], handle_tool_errors=True))
+            graph.add_node("tools", ToolNode([tool(forecast)], handle_tool_errors=True))
             graph.add_conditional_edges("talk", tools_condition).add_edge("tools", "talk")
         return graph.compile(name="Talker")
 

@@ -4,10 +4,10 @@ from typing import Any
 
 from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, function_tool, set_tracing_disabled
 from openai import AsyncOpenAI
-from pydantic import BaseModel
 
 from tests.frameworks.completions import MODEL, Completions
 from tests.frameworks.kit import Card, Kit, Page
+from tests.frameworks.weather import City, forecast
 
 set_tracing_disabled(True)
 
@@ -22,21 +22,6 @@ def chat(model: Completions) -> OpenAIChatCompletionsModel:
     return OpenAIChatCompletionsModel(MODEL, client)
 
 
-@function_tool
-def forecast(city: str) -> str:
-    """The forecast for a city."""
-    if city == "Atlantis":
-        raise ValueError("no such city")
-    return f"Sunny in {city}"
-
-
-class City(BaseModel):
-    """A city."""
-
-    name: str
-    people: int
-
-
 class OpenAIAgents(Kit):
     page = Page("openai-agents.md", "agent", "Assistant")
     card = Card("Weather", "Knows the weather")
@@ -44,7 +29,7 @@ class OpenAIAgents(Kit):
     denial = "The user did not allow this call: no, keep it"
 
     def agent(self, model: Completions, *, forecasts: bool = False, name: str = "Host", **given: Any) -> Agent[Any]:
-        tools = [forecast] if forecasts else given.pop("tools", [])
+        tools = [function_tool(forecast)] if forecasts else given.pop("tools", [])
         return Agent(name, model=chat(model), model_settings=COUNTED, tools=tools, **given)
 
     def introduced(self, model: Completions) -> Agent[Any]:

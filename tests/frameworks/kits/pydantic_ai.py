@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from pydantic import BaseModel
 from pydantic_ai import Agent, ApprovalRequired, BinaryContent, DeferredToolRequests, RunContext
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import (
@@ -17,6 +16,7 @@ from pydantic_ai.models.test import TestModel
 from tests.frameworks.completions import Answer, Call
 from tests.frameworks.kit import Kit
 from tests.frameworks.kits.scripted import ScriptedModel, scripted
+from tests.frameworks.weather import City
 
 
 def chat(model: ScriptedModel) -> FunctionModel:
@@ -54,13 +54,6 @@ def text_of(message: ModelMessage) -> str:
 def forecast(city: str) -> str:
     """The forecast for a city."""
     return f"Sunny in {city}"
-
-
-class City(BaseModel):
-    """A city."""
-
-    name: str
-    people: int
 
 
 class PydanticAi(Kit):

@@ -2,28 +2,13 @@
 
 from typing import Any
 
-from pydantic import BaseModel
 from strands import Agent, tool
 from strands.hooks import BeforeToolCallEvent
 from strands.models.openai import OpenAIModel
 
 from tests.frameworks.completions import MODEL, Answer, Call, Completions
 from tests.frameworks.kit import Kit, Page
-
-
-@tool
-def forecast(city: str) -> str:
-    """The forecast for a city."""
-    if city == "Atlantis":
-        raise ValueError("no such city")
-    return f"Sunny in {city}"
-
-
-class City(BaseModel):
-    """A city."""
-
-    name: str
-    people: int
+from tests.frameworks.weather import City, forecast
 
 
 class Strands(Kit):
@@ -35,7 +20,7 @@ class Strands(Kit):
 
     def agent(self, model: Completions, *, forecasts: bool = False, **given: Any) -> Agent:
         client = {"base_url": model.url, "api_key": "test", "max_retries": 0}
-        tools = [forecast] if forecasts else given.pop("tools", None)
+        tools = [tool(forecast)] if forecasts else given.pop("tools", None)
         return Agent(model=OpenAIModel(client_args=client, model_id=MODEL), retry_strategy=None, tools=tools, **given)
 
     def introduced(self, model: Completions) -> Agent:
