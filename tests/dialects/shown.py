@@ -5,6 +5,7 @@ The list of keys that may come after them is that of docs/dialects.md.
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from msgspec import structs
 from dragoman.dialects import jsonrpc
 from dragoman.dialects.api import Dialect
 from dragoman.model import operations
+from dragoman.model.card import AgentCard
 from dragoman.model.message import Message
 from dragoman.model.operations import Operation, PushConfig, Result, SendMessage, TaskPage
 from dragoman.model.task import Record
@@ -25,6 +27,7 @@ RESULTS: dict[str, Any] = {
     "Record": Record,
     "Message": Message,
     "TaskPage": TaskPage,
+    "AgentCard": AgentCard,
     "PushConfig": PushConfig,
     "PushConfigs": tuple[PushConfig, ...],
     "None": None,
@@ -40,6 +43,18 @@ def vectors(dialect: str, prefix: str) -> dict[str, dict[str, Any]]:
 
 def compact(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def named_vectors(dialect: str) -> tuple[dict[str, dict[str, Any]], Callable[[str], list[str]]]:
+    """All vectors of a folder by their names, and a function that gives the names of those that have a key."""
+    found = {path.stem: json.loads(path.read_text("utf-8")) for path in (VECTORS / dialect).glob("*.json")}
+
+    def having(key: str) -> list[str]:
+        names = sorted(name for name, vector in found.items() if key in vector)
+        assert names, f"no vectors in {dialect} with {key}"
+        return names
+
+    return found, having
 
 
 def operation_of(vector: dict[str, Any]) -> Operation:

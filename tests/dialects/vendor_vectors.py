@@ -32,6 +32,13 @@ def vectors(dialect: str, prefix: str) -> list[Any]:
     return [pytest.param(json.loads(path.read_text()), id=path.stem) for path in found]
 
 
+def some_vectors(dialect: str, prefix: str) -> list[Any]:
+    """The vectors of a kind that there must be."""
+    found = vectors(dialect, prefix)
+    assert found, f"no vectors {dialect}/{prefix}-*.json"
+    return found
+
+
 def in_order(text: str | bytes) -> Any:
     """JSON with objects as lists of pairs."""
     return json.loads(text, object_pairs_hook=list)

@@ -1,7 +1,6 @@
 """A2A 0.3 as a client speaks it: the server's own vectors the other way round, and other people's servers."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,46 +12,26 @@ from dragoman.dialects import v03
 from dragoman.dialects.api import Dialect, Tongue
 from dragoman.dialects.client import objects, scalars
 from dragoman.dialects.v03.client import TONGUE, TWICE
-from dragoman.model import errors, operations
+from dragoman.model import errors
 from dragoman.model.errors import A2AError
 from dragoman.model.events import ArtifactChunk, Event
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import (
     Operation,
-    PushConfig,
     SendMessage,
     StreamMessage,
-    TaskPage,
 )
-from dragoman.model.task import Record, TaskHead
+from dragoman.model.task import TaskHead
 from tests.dialects import spoken
+from tests.dialects.shown import RESULTS
+from tests.dialects.vendor_vectors import expected, some_vectors
 
-ROOT = Path(__file__).parents[1] / "vectors" / "v03"
-RESULTS: dict[str, Any] = {
-    "Record": Record,
-    "Message": Message,
-    "TaskPage": TaskPage,
-    "PushConfig": PushConfig,
-    "PushConfigs": tuple[PushConfig, ...],
-    "None": None,
-}
 LANES: dict[str, tuple[Dialect, Tongue]] = {
     "rpc": (v03.JSONRPC, TONGUE),
     "rest": (v03.REST, TONGUE),
     "rest_twice": (v03.REST_TWICE, TWICE),
 }
 HELLO = SendMessage(message=Message(message_id="m1", role=Role.USER, parts=(Part(text="hello"),)))
-
-
-def vectors(prefix: str) -> list[Any]:
-    found = sorted(ROOT.glob(f"{prefix}-*.json"))
-    assert found, f"no vectors {prefix}-*.json"
-    return [pytest.param(json.loads(path.read_text()), id=path.stem) for path in found]
-
-
-def operation_of(vector: dict[str, Any]) -> Operation:
-    operation: Operation = msgspec.convert(vector["fields"], getattr(operations, vector["operation"]))
-    return operation
 
 
 def asked(operation: Operation, lane: str) -> Operation:
@@ -66,21 +45,21 @@ def asked(operation: Operation, lane: str) -> Operation:
     return spoken.routed(dialect, tongue.rest(operation))
 
 
-@pytest.mark.parametrize("vector", vectors("decode"))
+@pytest.mark.parametrize("vector", some_vectors("v03", "decode"))
 def test_what_the_vectors_ask_can_be_asked_again(vector: dict[str, Any]) -> None:
-    operation = operation_of(vector)
+    operation = expected(vector)
     assert asked(operation, "rpc") == operation
 
 
-@pytest.mark.parametrize("vector", vectors("encode"))
+@pytest.mark.parametrize("vector", some_vectors("v03", "encode"))
 @pytest.mark.parametrize("lane", LANES)
 def test_the_results_of_the_vectors_are_read(lane: str, vector: dict[str, Any]) -> None:
-    operation, result = operation_of(vector), msgspec.convert(vector["value"], RESULTS[vector["result"]])
+    operation, result = expected(vector), msgspec.convert(vector["value"], RESULTS[vector["result"]])
     told = LANES[lane][1].read_answer(operation, json.dumps(vector[lane]).encode())
     assert told == spoken.answer_of(operation, spoken.without_references(result) if lane != "rpc" else result)
 
 
-@pytest.mark.parametrize("vector", vectors("event"))
+@pytest.mark.parametrize("vector", some_vectors("v03", "event"))
 @pytest.mark.parametrize("lane", LANES)
 def test_the_frames_of_the_vectors_are_read(lane: str, vector: dict[str, Any]) -> None:
     event: Event = msgspec.convert(vector["event"], Event)
@@ -96,11 +75,11 @@ def test_the_lenient_reading_agrees_with_the_exact_one(event: Event) -> None:
     assert (scalars.decode_answer(frame, objects.update),) == TONGUE.read_update(frame)
 
 
-@pytest.mark.parametrize("vector", vectors("heard"))
+@pytest.mark.parametrize("vector", some_vectors("v03", "heard"))
 def test_servers_that_take_the_specification_loosely_are_understood(vector: dict[str, Any]) -> None:
     body = json.dumps(vector["heard"]).encode()
     if "operation" in vector:
-        told: object = TONGUE.read_answer(operation_of(vector), body)
+        told: object = TONGUE.read_answer(expected(vector), body)
     else:
         (told,) = TONGUE.read_update(body)
     assert {type(told).__name__: spoken.builtins(told)} == vector["told"]

@@ -1,7 +1,6 @@
 """A2A 0.3 by vectors: requests to operations, results and events to bytes, over JSON-RPC and over HTTP+JSON."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,35 +8,14 @@ import pytest
 
 from dragoman.dialects import v03
 from dragoman.dialects.api import Dialect, RestRequest
-from dragoman.model import operations
 from dragoman.model.errors import InvalidParams
 from dragoman.model.events import Event
-from dragoman.model.message import Message
-from dragoman.model.operations import Operation, PushConfig, TaskPage
-from dragoman.model.task import Record, TaskHead
+from dragoman.model.operations import Operation
+from dragoman.model.task import TaskHead
+from tests.dialects.shown import RESULTS
+from tests.dialects.vendor_vectors import expected, some_vectors
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "v03"
-RESULTS: dict[str, Any] = {
-    "Record": Record,
-    "Message": Message,
-    "TaskPage": TaskPage,
-    "PushConfig": PushConfig,
-    "PushConfigs": tuple[PushConfig, ...],
-    "None": None,
-}
 DIALECTS = {"rpc": v03.JSONRPC, "rest": v03.REST, "rest_twice": v03.REST_TWICE}
-
-
-def vectors(prefix: str) -> list[Any]:
-    found = sorted(VECTORS.glob(f"{prefix}-*.json"))
-    assert found, f"no vectors {prefix}-*.json"
-    return [pytest.param(json.loads(path.read_text()), id=path.stem) for path in found]
-
-
-def expected(vector: dict[str, Any]) -> Operation:
-    operation = msgspec.convert(vector["fields"], getattr(operations, vector["operation"]))
-    assert isinstance(operation, Operation)
-    return operation
 
 
 def rest(dialect: Dialect, request: dict[str, Any]) -> Operation:
@@ -46,7 +24,7 @@ def rest(dialect: Dialect, request: dict[str, Any]) -> Operation:
     return dialect.decode_rest(RestRequest(request["route"], request["path"], request["query"], body))
 
 
-@pytest.mark.parametrize("vector", vectors("decode"))
+@pytest.mark.parametrize("vector", some_vectors("v03", "decode"))
 def test_requests_become_the_operation_they_mean(vector: dict[str, Any]) -> None:
     for call in vector.get("rpc", []):
         params = b"" if call["params"] is None else json.dumps(call["params"]).encode()
@@ -57,7 +35,7 @@ def test_requests_become_the_operation_they_mean(vector: dict[str, Any]) -> None
         assert rest(v03.REST_TWICE, request) == expected(vector), request
 
 
-@pytest.mark.parametrize("vector", vectors("refuse"))
+@pytest.mark.parametrize("vector", some_vectors("v03", "refuse"))
 def test_a_wrong_parameter_is_named(vector: dict[str, Any]) -> None:
     for case in vector["cases"]:
         with pytest.raises(InvalidParams) as refused:
@@ -65,14 +43,14 @@ def test_a_wrong_parameter_is_named(vector: dict[str, Any]) -> None:
         assert refused.value.violations[0][0] == case["field"], case
 
 
-@pytest.mark.parametrize("vector", vectors("encode"))
+@pytest.mark.parametrize("vector", some_vectors("v03", "encode"))
 @pytest.mark.parametrize("lane", DIALECTS)
 def test_results_are_written_as_0_3_has_them(lane: str, vector: dict[str, Any]) -> None:
     result = msgspec.convert(vector["value"], RESULTS[vector["result"]])
     assert json.loads(DIALECTS[lane].encode_result(expected(vector), result)) == vector[lane]
 
 
-@pytest.mark.parametrize("vector", vectors("event"))
+@pytest.mark.parametrize("vector", some_vectors("v03", "event"))
 @pytest.mark.parametrize("lane", DIALECTS)
 def test_events_are_written_as_0_3_has_them(lane: str, vector: dict[str, Any]) -> None:
     event: Event = msgspec.convert(vector["event"], Event)  # type: ignore[arg-type]

@@ -1,7 +1,6 @@
 """A2A 1.0 as a client speaks it: the server's own vectors the other way round, and other people's servers."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,7 +12,6 @@ from dragoman.dialects.client import answers, objects, scalars
 from dragoman.dialects.v1 import JSONRPC, REST
 from dragoman.dialects.v1.client import TONGUE
 from dragoman.model import errors, operations
-from dragoman.model.card import AgentCard
 from dragoman.model.errors import A2AError, InvalidAgentResponse, InvalidParams, UnsupportedOperation
 from dragoman.model.events import Event
 from dragoman.model.message import Message, Part, Role
@@ -21,33 +19,17 @@ from dragoman.model.operations import (
     GetPushConfig,
     GetTask,
     Operation,
-    PushConfig,
     SendMessage,
     Subscribe,
-    TaskPage,
 )
 from dragoman.model.task import Record, TaskHead
 from tests.dialects import spoken
+from tests.dialects.shown import RESULTS, named_vectors
 
-VECTORS = {
-    path.stem: json.loads(path.read_text("utf-8")) for path in Path(__file__).parents[1].glob("vectors/v1/*.json")
-}
-RESULTS: dict[str, Any] = {
-    "Record": Record,
-    "Message": Message,
-    "TaskPage": TaskPage,
-    "AgentCard": AgentCard,
-    "PushConfig": PushConfig,
-    "PushConfigs": tuple[PushConfig, ...],
-    "None": None,
-}
+VECTORS, having = named_vectors("v1")
+
+
 HELLO = SendMessage(message=Message(message_id="m1", role=Role.USER, parts=(Part(text="hello"),)))
-
-
-def having(key: str) -> list[str]:
-    found = sorted(name for name, vector in VECTORS.items() if key in vector)
-    assert found
-    return found
 
 
 def named_in(vector: dict[str, Any], key: str, kinds: Any) -> Any:

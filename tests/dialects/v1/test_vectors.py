@@ -1,53 +1,17 @@
 """Every vector of A2A 1.0: requests to operations and back, results and events to exact bytes."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from dragoman.dialects.v1 import JSONRPC, REST
-from dragoman.model import operations
-from dragoman.model.card import AgentCard
 from dragoman.model.events import Event
-from dragoman.model.message import Message
-from dragoman.model.operations import Operation, PushConfig, Result, SendMessage, TaskPage
-from dragoman.model.task import Record, TaskHead
+from dragoman.model.operations import SendMessage
+from dragoman.model.task import TaskHead
+from tests.dialects.shown import compact, named_vectors, operation_of, result_of
 
-VECTORS = {
-    path.stem: json.loads(path.read_text("utf-8")) for path in Path(__file__).parents[1].glob("vectors/v1/*.json")
-}
-
-RESULTS: dict[str, Any] = {
-    "Record": Record,
-    "Message": Message,
-    "TaskPage": TaskPage,
-    "AgentCard": AgentCard,
-    "PushConfig": PushConfig,
-    "PushConfigs": tuple[PushConfig, ...],
-    "None": None,
-}
-
-
-def having(key: str) -> list[str]:
-    return sorted(name for name, vector in VECTORS.items() if key in vector)
-
-
-def compact(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def operation_of(vector: dict[str, Any]) -> Operation:
-    ((name, fields),) = vector["operation"].items()
-    operation: Operation = msgspec.convert(fields, getattr(operations, name))
-    return operation
-
-
-def result_of(vector: dict[str, Any]) -> Result:
-    ((name, fields),) = vector["result"].items()
-    result: Result = msgspec.convert(fields, RESULTS[name])
-    return result
+VECTORS, having = named_vectors("v1")
 
 
 def test_there_are_vectors_of_every_kind() -> None:
