@@ -2,6 +2,7 @@
 
 import ipaddress
 import ssl
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -49,17 +50,19 @@ class Authority:
         days: int = 5,
         password: bytes | None = None,
         rsa_bits: int = 0,
+        hosts: Sequence[str] = HOSTS,
     ) -> Issued:
-        """Issue a certificate for this machine. With `days` below zero it has expired.
+        """Issue a certificate for these names and addresses, this machine's unless they are given.
 
-        A renewal with the same name replaces the files. The key is on a curve, unless it has `rsa_bits`.
+        With `days` below zero it has expired. A renewal with the same name replaces the files. The key is on a curve,
+        unless it has `rsa_bits`.
         """
         key: CertificateIssuerPrivateKeyTypes = ec.generate_private_key(ec.SECP256R1())
         if rsa_bits:
             key = rsa.generate_private_key(65_537, rsa_bits)
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         builder = _builder(subject, self._name, key, days)
-        names = [x509.DNSName(HOSTS[0]), *(x509.IPAddress(ipaddress.ip_address(host)) for host in HOSTS[1:])]
+        names = [_named(host) for host in hosts]
         certificate = builder.add_extension(x509.SubjectAlternativeName(names), critical=False).sign(
             self._key, SHA256()
         )
@@ -69,6 +72,15 @@ class Authority:
         issued.key.touch(0o600)
         issued.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, sealed))
         return issued
+
+    def server(self, *hosts: str, days: int = 1) -> ssl.SSLContext:
+        """The context of a server of these names and addresses. Its certificate and key are in `{hosts[0]}.pem`."""
+        issued = self.issue(hosts[0], days=days, hosts=hosts)
+        issued.cert.write_bytes(issued.key.read_bytes() + issued.cert.read_bytes())
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(issued.cert)
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        return context
 
     def revoke(self, *issued: Issued, days: int = 5, name: str = "revoked") -> Path:
         """Write a list of revoked certificates, which is outdated after so many days."""
@@ -89,11 +101,15 @@ class Authority:
         return context
 
 
+def _named(host: str) -> x509.GeneralName:
+    return x509.IPAddress(ipaddress.ip_address(host)) if host[0].isdigit() or ":" in host else x509.DNSName(host)
+
+
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: CertificateIssuerPrivateKeyTypes, days: int
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
-    begins = now - timedelta(days=2)
+    begins = now - timedelta(days=10)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

@@ -9,6 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.fixtures import egress as egress
+from tests.kit.fixtures import gates as gates
+from tests.kit.fixtures import peer as peer
+from tests.kit.fixtures import store as store
+from tests.kit.fixtures import url as url
 from tests.postgres import PostgresServer
 from tests.scratch import use_memory
 from tests.soak import SOAK

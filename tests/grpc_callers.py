@@ -13,9 +13,11 @@ from a2a.types.a2a_pb2_grpc import A2AServiceStub
 from google.rpc.status_pb2 import Status
 from msgspec.structs import replace
 
+from dragoman import Agent
 from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.server import serving
+from tests.kit.agents import echoing
 from tests.ports import kept_port
 
 DEADLINE_S = 60.0
@@ -95,6 +97,11 @@ async def connected(port: int, **options: Any) -> AsyncIterator[grpc.aio.Channel
     arguments = {"grpc.use_local_subchannel_pool": 1, **options}
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=tuple(arguments.items())) as channel:
         yield channel
+
+
+def echo(name: str = "echo", **options: Any) -> Agent:
+    """Says its name before the text."""
+    return echoing(name, prefix=f"{name}: ", **options)
 
 
 async def refusal(call: Any) -> tuple[grpc.StatusCode, Status]:

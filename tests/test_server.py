@@ -28,6 +28,7 @@ from dragoman.server.jobs import Job
 from dragoman.server.retention import sweep
 from dragoman.store.api import StoreError
 from dragoman.store.replicas import LocalReplicas
+from tests.kit.agents import echoing
 from tests.processes import ENDS_WITH_US
 
 DEADLINE_S = 60.0
@@ -52,17 +53,6 @@ class Gate:
         """Give out what is put in."""
         while (step := await self.steps.get()) is not None:
             yield step
-
-
-def echo() -> Agent:
-    agent = Agent("echo")
-
-    @agent.skill
-    async def give_back(ctx: Context) -> str:
-        """Say it again."""
-        return ctx.text
-
-    return agent
 
 
 @contextlib.asynccontextmanager
@@ -90,7 +80,7 @@ def kinds(events: list[ServerSentEvent]) -> list[str]:
 
 async def test_a_message_is_answered_in_both_versions_over_both_bindings() -> None:
     old = {"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "hi"}]}
-    async with session(CONFIG, echo()) as http:
+    async with session(CONFIG, echoing()) as http:
         rpc = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": send()}
         async with http.post("/", json=rpc, headers=V1) as answer:
             task = (await answer.json())["result"]["task"]
@@ -111,7 +101,7 @@ async def test_a_message_is_answered_in_both_versions_over_both_bindings() -> No
 async def test_a_task_of_another_mount_is_not_found() -> None:
     other = Agent("other")
     other.skill(echo_function)
-    async with session(CONFIG, echo(), other) as http:
+    async with session(CONFIG, echoing(), other) as http:
         async with http.post("/message:send", json=send(), headers=V1) as answer:
             task_id = (await answer.json(content_type=None))["task"]["id"]
         for path, status in (("/agents/echo", 200), ("/agents/other", 404), ("/other", 404)):
@@ -126,7 +116,7 @@ async def echo_function(ctx: Context) -> str:
 
 @pytest.mark.parametrize("task_id", ["nope", "a%2Fb", "a%00b", "%ff", "..", "x" * 5000, "%F0%9F%8E%88", "t:cancel:x"])
 async def test_weird_task_ids_are_not_found(task_id: str) -> None:
-    async with serving(CONFIG, [echo()]) as url:
+    async with serving(CONFIG, [echoing()]) as url:
         port = int(url.rpartition(":")[2])
         for method, action in (("GET", ""), ("POST", ":cancel"), ("GET", ":subscribe"), ("POST", ":subscribe")):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -213,12 +203,12 @@ async def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StartError, match=f"cannot listen on 127.0.0.1 port {port}: "):
-            async with running(replace(CONFIG, port=port), [echo()]):
+            async with running(replace(CONFIG, port=port), [echoing()]):
                 pytest.fail("it runs")
 
 
 async def test_readiness_and_the_agents_are_served() -> None:
-    async with session(CONFIG, echo()) as http:
+    async with session(CONFIG, echoing()) as http:
         for path in ("/health", "/ready", "/agents", "/.well-known/agent-card.json", "/echo/.well-known/agent.json"):
             async with http.get(path) as answer:
                 assert answer.status == 200, path

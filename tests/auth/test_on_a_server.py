@@ -29,13 +29,6 @@ SEND = (
 
 
 @pytest.fixture
-async def egress() -> AsyncIterator[Egress]:
-    egress = Egress()
-    yield egress
-    await egress.close()
-
-
-@pytest.fixture
 async def issuer() -> AsyncIterator[Issuer]:
     async with asyncio.timeout(DEADLINE_S), issuing() as issuer:
         issuer.clock.ms = SystemClock().now_ms()  # the server's

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,18 +12,14 @@ import aiohttp
 import pytest
 from click.testing import CliRunner
 
-from dragoman import Agent
-from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.auth.keys import digest_of, make_key
 from dragoman.cli import main
-from dragoman.config import Config, settings
-from dragoman.model.card import Profile
+from dragoman.config import settings
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole
-from dragoman.server import serving
-from dragoman.store.keyring import StoredKey
 from tests.auth.issuer import AUDIENCE, issuing, token
-from tests.systems.keyed import beside
+from tests.kit import places
+from tests.kit.agents import echoing, hired
+from tests.kit.places import beside, server
 
 SHARED = "a-shared-key-of-all"
 RUNS_WORKERS = "may run workers"
@@ -53,29 +48,14 @@ class Site:
 
 @asynccontextmanager
 async def serving_at(store: str, **changes: Any) -> AsyncIterator[Site]:
-    here = Agent("here")
-
-    @here.skill
-    async def hello(ctx: object) -> str:
-        """Say hello."""
-        return "Hello"
-
-    desk = WorkerAgent(Profile(id="desk", name="desk", description="Elsewhere", version="1", skills=()), queues=True)
-    config = Config(port=0, store=store, shutdown_grace_s=0.2, **changes)
-    timeout = aiohttp.ClientTimeout(total=60)
-    async with serving(config, [here, desk]) as url, aiohttp.ClientSession(url, timeout=timeout) as http:
+    async with server(echoing("here"), hired("desk"), store=store, **changes) as http:
         yield Site(http)
 
 
 async def add_key(store: str, name: str, role: AccessRole, **more: Any) -> tuple[str, str]:
     """Store a key, as the command does. Returns its id and the key itself."""
-    made = make_key(secrets.token_bytes)
-    key = StoredKey(
-        id=made.id, name=name, role=role, agents=None, scopes=None, digest=digest_of(made.text), made_ms=1, **more
-    )
     async with beside(store) as opened:
-        await opened.keys.add(key)
-    return made.id, made.text
+        return await places.add_key(opened, name, role=role, **more)
 
 
 async def run(*arguments: str) -> Any:

@@ -1,17 +1,15 @@
 """Sessions of operators: how long they last, and what ends them."""
 
 from collections.abc import AsyncIterator
-from secrets import token_bytes
 
 import pytest
 
 from dragoman.auth.authenticator import Authenticator
-from dragoman.auth.keys import digest_of, make_key
 from dragoman.auth.sessions import CHECKED_MS, LONGEST_MS, RENEW_MS, UNUSED_MS, OperatorSessions
 from dragoman.model.principal import AccessRole, Principal
 from dragoman.store.api import Store, StoreFull
-from dragoman.store.keyring import StoredKey
 from dragoman.store.open import open_store
+from tests.kit.places import add_key
 from tests.store.cases.bench import SetClock
 
 LOCAL = Principal("operator:local", AccessRole.OPERATOR)
@@ -46,19 +44,7 @@ def sessions(store: Store, clock: SetClock, authenticator: Authenticator) -> Ope
 
 async def operators_key(store: Store, name: str = "ops") -> tuple[str, str]:
     """Store a key of an operator; returns its id and the key."""
-    new = make_key(token_bytes)
-    await store.keys.add(
-        StoredKey(
-            id=new.id,
-            name=name,
-            role=AccessRole.OPERATOR,
-            agents=None,
-            scopes=None,
-            digest=digest_of(new.text),
-            made_ms=1,
-        )
-    )
-    return new.id, new.text
+    return await add_key(store, name, role=AccessRole.OPERATOR)
 
 
 async def test_a_session_is_its_operators(sessions: OperatorSessions) -> None:

@@ -1,7 +1,6 @@
 """The server asks for the caller over HTTP before it reads the body, at every endpoint that reaches an agent."""
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,9 +10,7 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from dragoman import Agent, Context
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.auth.keys import digest_of, make_key
 from dragoman.bindings.callers import OwnHosts
 from dragoman.cli.serve import banner
 from dragoman.config import AgentEntry, Config
@@ -23,24 +20,13 @@ from dragoman.model.errors import Forbidden
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole, Scope
 from dragoman.server import StartError, running, serving
-from dragoman.store.keyring import StoredKey
 from dragoman.store.open import open_store
+from tests.kit.agents import echoing
+from tests.kit.places import V1, add_keys, calling, sqlite_url
 
 DEADLINE_S = 60.0
 
 
-def echoing(agent_id: str) -> Agent:
-    agent = Agent(agent_id)
-
-    @agent.skill
-    async def give_back(ctx: Context) -> str:
-        """Say it again."""
-        return ctx.text
-
-    return agent
-
-
-V1 = {"A2A-Version": "1.0"}
 CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.1)
 
 
@@ -85,8 +71,7 @@ async def session(
     config: Config = CONFIG, *agents: str, more: Sequence[Runner] = ()
 ) -> AsyncIterator[aiohttp.ClientSession]:
     served = [*(echoing(agent) for agent in agents or ("echo",)), *more]
-    timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
-    async with serving(config, served) as url, aiohttp.ClientSession(url, timeout=timeout) as http:
+    async with serving(config, served) as url, calling(url) as http:
         yield http
 
 
@@ -252,7 +237,7 @@ async def test_who_is_turned_away_at_the_door_is_noted_with_the_agent_that_was_w
         ):
             async with http.post(path, json=body, headers=headers) as answer:
                 assert answer.status == status, path
-    store = open_store(f"sqlite:///{tmp_path}/d.db", SystemClock())
+    store = open_store(sqlite_url(tmp_path), SystemClock())
     await store.open(None)
     noted = [(each.principal, each.action, each.agent, each.reason) for each in await store.audit.read()]
     await store.close()
@@ -268,10 +253,6 @@ async def test_who_is_turned_away_at_the_door_is_noted_with_the_agent_that_was_w
 @asynccontextmanager
 async def keyed(tmp_path: Path, *more: Runner) -> AsyncIterator[tuple[aiohttp.ClientSession, dict[str, str]]]:
     """A server on a store that has a key of each role, and one for each limit."""
-    url = f"sqlite:///{tmp_path}/d.db"
-    store = open_store(url, SystemClock())
-    await store.open(None)
-    given: dict[str, str] = {}
     limits: dict[str, dict[str, Any]] = {
         "caller": {},
         "agent": {"role": AccessRole.AGENT, "agents": ("echo",)},
@@ -279,14 +260,9 @@ async def keyed(tmp_path: Path, *more: Runner) -> AsyncIterator[tuple[aiohttp.Cl
         "other-only": {"agents": ("other",)},
         "reader": {"scopes": (Scope.READ,)},
     }
-    for name, limited in limits.items():
-        made = make_key(secrets.token_bytes)
-        given[name] = made.text
-        kept: dict[str, Any] = {"role": AccessRole.CALLER, "agents": None, "scopes": None, **limited}
-        await store.keys.add(StoredKey(id=made.id, name=name, digest=digest_of(made.text), made_ms=0, **kept))
-    await store.close()
-    async with session(replace(CONFIG, store=url), "echo", "other", more=more) as http:
-        yield http, given
+    keys = await add_keys(sqlite_url(tmp_path), **limits)
+    async with session(replace(CONFIG, store=sqlite_url(tmp_path)), "echo", "other", more=more) as http:
+        yield http, keys
 
 
 async def test_a_key_of_one_agent_is_refused_on_another(tmp_path: Path) -> None:
@@ -343,9 +319,9 @@ async def test_an_agent_with_a_key_of_its_own_asks_for_it_and_the_others_do_not(
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 async def test_nobody_listens_to_the_world_without_asking(host: str, tmp_path: Path) -> None:
-    kept = replace(CONFIG, host=host, store=f"sqlite:///{tmp_path}/d.db")
+    kept = replace(CONFIG, host=host, store=sqlite_url(tmp_path))
     for config, said in (
-        (kept, rf"calls echo, other is asked.*dragoman keys create NAME --store sqlite:///{tmp_path}/d.db"),
+        (kept, rf"calls echo, other is asked.*dragoman keys create NAME --store sqlite:///{tmp_path}/dragoman.db"),
         (replace(kept, agents=(AgentEntry(id="echo", run="m:o", api_key="k"),)), "calls other is asked"),
         (replace(kept, store="memory:"), "asked who they are: set api_key"),
     ):

@@ -10,10 +10,12 @@ from msgspec import Struct
 from dragoman import Agent, Context
 from dragoman.config import AgentEntry, Config
 from dragoman.server import serving
+from tests.kit.places import V1, server
 
 DEADLINE_S = 60.0
 KEYS = (AgentEntry(id="desk", run="", api_key="desk-key"), AgentEntry(id="weather", run="", api_key="weather-key"))
-V1 = {"A2A-Version": "1.0"}
+
+
 Json = dict[str, Any]
 
 
@@ -78,9 +80,7 @@ class Site(Struct):
 
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
-    config = Config(port=0, store="memory:", shutdown_grace_s=0.1, cancel_grace_s=0.2)
-    timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
-    async with serving(config, agents()) as url, aiohttp.ClientSession(url, timeout=timeout) as http:
+    async with server(*agents()) as http:
         yield Site(http)
 
 

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import itertools
 import json
-import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,15 +12,13 @@ import aiohttp
 import pytest
 
 from dragoman import Agent, Context, Part, Reject
-from dragoman.auth.keys import digest_of, make_key
 from dragoman.config import AgentEntry, Config
 from dragoman.dialects.mcp.tools import PAGE, name_of
-from dragoman.model.ids import SystemClock
-from dragoman.model.principal import AccessRole, Scope
+from dragoman.model.principal import Scope
 from dragoman.server import running
-from dragoman.store.keyring import StoredKey
-from dragoman.store.open import open_store
 from tests.bindings.mcp_client import BOTH, LATEST, Client, Messages, next_of
+from tests.kit import places
+from tests.kit.places import add_keys, sqlite_url
 
 DEADLINE_S = 60.0
 
@@ -124,11 +121,8 @@ async def say(ctx: Context) -> str:
 
 @asynccontextmanager
 async def server(*agents: Agent, **settings: Any) -> AsyncIterator[Client]:
-    settings = {"port": 0, "store": "memory:", "shutdown_grace_s": 0.1, "cancel_grace_s": 0.1, **settings}
-    async with running(Config(**settings), list(agents)) as bound:
-        timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
-        async with aiohttp.ClientSession(bound.url, timeout=timeout) as http:
-            yield Client(http)
+    async with places.server(*agents, **{"cancel_grace_s": 0.1, **settings}) as http:
+        yield Client(http)
 
 
 @pytest.fixture(scope="module")
@@ -671,19 +665,9 @@ async def test_a_system_that_has_no_mcp_has_none_here(profile: str) -> None:
 @pytest.fixture(scope="module")
 async def keyed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Callable[[str], Client]]:
     """Clients of a server whose callers have keys, by name. `limited` may use one agent, and `reader` only read."""
-    url = f"sqlite:///{tmp_path_factory.mktemp('keyed')}/keyed.db"
+    url = sqlite_url(tmp_path_factory.mktemp("keyed"))
     limits: dict[str, Any] = {"limited": {"agents": ("at-once",)}, "reader": {"scopes": frozenset({Scope.READ})}}
-    keys: dict[str, str] = {}
-    store = open_store(url, SystemClock())
-    await store.open(None)
-    try:
-        for name in ("anna", "ben", *limits):
-            made = make_key(secrets.token_bytes)
-            keys[name] = made.text
-            key = {"role": AccessRole.CALLER, "agents": None, "scopes": None, **limits.get(name, {})}
-            await store.keys.add(StoredKey(id=made.id, name=name, digest=digest_of(made.text), made_ms=0, **key))
-    finally:
-        await store.close()
+    keys = await add_keys(url, anna={}, ben={}, **limits)
     async with server(poet, slow, at_once, store=url) as client:
         yield lambda name: Client(client.http, **{"X-API-Key": keys[name]})
 

@@ -17,6 +17,7 @@ from dragoman.dialects.sse import Parser
 from dragoman.engine.api import Ended
 from dragoman.model.task import TaskState
 from dragoman.server import running
+from tests.kit.places import server
 
 DEADLINE_S = 60.0
 
@@ -124,11 +125,8 @@ class Client:
 
 @asynccontextmanager
 async def serving(**settings: Any) -> AsyncIterator[Client]:
-    config = Config(port=0, store="memory:", shutdown_grace_s=0.1, cancel_grace_s=0.1, **settings)
-    async with running(config, [poet, pair, at_once, slow]) as bound:
-        timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
-        async with aiohttp.ClientSession(bound.url, timeout=timeout) as http:
-            yield Client(http)
+    async with server(poet, pair, at_once, slow, cancel_grace_s=0.1, **settings) as http:
+        yield Client(http)
 
 
 @pytest.fixture(scope="module")

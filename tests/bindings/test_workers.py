@@ -4,76 +4,29 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import aiohttp
 import pytest
-from msgspec import Struct
-from msgspec.structs import replace
 
-from dragoman import Agent
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.config import AgentEntry, Config
+from dragoman.config import AgentEntry
 from dragoman.model.card import Profile
-from dragoman.server import serving
+from tests.kit.agents import echoing, hired
+from tests.kit.places import server
+from tests.kit.workers import WorkerDoor
 
 DEADLINE_S = 60.0
-CONFIG = Config(
-    port=0,
-    store="memory:",
-    shutdown_grace_s=0.2,
-    cancel_grace_s=0.2,
-    agents=(AgentEntry(id="keyed", run="worker", api_key="secret"),),
-)
 
 
-class Site(Struct):
-    """A server, its callers and its workers."""
-
-    http: aiohttp.ClientSession
-
-    async def act(self, action: str, body: dict[str, Any], *, agent: str = "far", **headers: str) -> tuple[int, Any]:
-        """One call of a worker: status and decoded answer."""
-        async with self.http.post(f"/workers/{agent}/{action}", json=body, headers=headers) as answer:
-            return answer.status, await answer.json() if answer.status != 204 else None
-
-    async def take(self, **said: Any) -> dict[str, Any]:
-        """The next task."""
-        status, delivery = await self.act("lease", {"worker": "w1", "wait_s": 5, **said})
-        assert status == 200
-        return dict(delivery)
-
-    async def send(self, text: str = "hi", agent: str = "far", **more: Any) -> dict[str, Any]:
-        """SendMessage that does not wait."""
-        message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": text}], **more}
-        body = {"message": message, "configuration": {"returnImmediately": True}}
-        async with self.http.post(f"/agents/{agent}/message:send", json=body, headers={"A2A-Version": "1.0"}) as answer:
-            assert answer.status == 200, await answer.text()
-            return dict((await answer.json())["task"])
-
-    async def task(self, task_id: str) -> dict[str, Any]:
-        async with self.http.get(f"/agents/far/tasks/{task_id}", headers={"A2A-Version": "1.0"}) as answer:
-            return dict(await answer.json())
+SETTINGS: dict[str, Any] = {"agents": (AgentEntry(id="keyed", run="worker", api_key="secret"),)}
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[Site]:
-    here = Agent("here")
-
-    @here.skill
-    async def nothing(ctx: object) -> None:
-        """Do nothing."""
-
-    far, keyed = (
-        WorkerAgent(Profile(id=name, name=name, description="Elsewhere", version="1", skills=()), queues=True)
-        for name in ("far", "keyed")
-    )
-    async with (
-        serving(CONFIG, [here, far, keyed]) as url,
-        aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=DEADLINE_S)) as http,
-    ):
-        yield Site(http)
+async def site() -> AsyncIterator[WorkerDoor]:
+    """A server with an agent of its own and two of workers."""
+    async with server(echoing("here"), hired("far"), hired("keyed"), **SETTINGS) as http:
+        yield WorkerDoor([http])
 
 
-async def test_a_task_from_lease_to_completion(site: Site) -> None:
+async def test_a_task_from_lease_to_completion(site: WorkerDoor) -> None:
     task_id = (await site.send("hello"))["id"]
     delivery = await site.take()
     assert delivery["task"]["id"] == task_id
@@ -100,12 +53,12 @@ async def test_a_task_from_lease_to_completion(site: Site) -> None:
     assert kept["metadata"]["urn:dragoman:usage:v1"]["inputTokens"] == 2
 
 
-async def test_without_a_task_the_answer_is_204_when_the_wait_is_over(site: Site) -> None:
+async def test_without_a_task_the_answer_is_204_when_the_wait_is_over(site: WorkerDoor) -> None:
     assert await site.act("lease", {"worker": "w1"}) == (204, None)
     assert await site.act("lease", {"worker": "w1", "wait_s": 0.05}) == (204, None)
 
 
-async def test_a_worker_that_waits_gets_the_task_as_it_comes(site: Site) -> None:
+async def test_a_worker_that_waits_gets_the_task_as_it_comes(site: WorkerDoor) -> None:
     waiting = asyncio.create_task(site.take())
     task_id = (await site.send())["id"]
     delivery = await waiting
@@ -113,7 +66,7 @@ async def test_a_worker_that_waits_gets_the_task_as_it_comes(site: Site) -> None
     await site.act("complete", {"lease": delivery["lease"]})
 
 
-async def test_a_worker_that_left_while_it_waited_gets_nothing(site: Site) -> None:
+async def test_a_worker_that_left_while_it_waited_gets_nothing(site: WorkerDoor) -> None:
     leaving = asyncio.create_task(site.take())
     async with asyncio.timeout(DEADLINE_S):
         while (await site.act("lease", {"worker": "w2"}))[0] != 204:
@@ -128,7 +81,7 @@ async def test_a_worker_that_left_while_it_waited_gets_nothing(site: Site) -> No
     await site.act("fail", {"lease": delivery["lease"]})
 
 
-async def test_a_worker_asks_and_hears_the_answer(site: Site) -> None:
+async def test_a_worker_asks_and_hears_the_answer(site: WorkerDoor) -> None:
     task_id = (await site.send())["id"]
     lease = (await site.take())["lease"]
     question = {"lease": lease, "message": "Which city?", "question": 1, "wait_s": 0}
@@ -144,11 +97,11 @@ async def test_a_worker_asks_and_hears_the_answer(site: Site) -> None:
     assert (await site.act("complete", {"lease": lease}))[0] == 200
 
 
-async def test_a_cancel_reaches_the_worker(site: Site) -> None:
+async def test_a_cancel_reaches_the_worker(site: WorkerDoor) -> None:
     task_id = (await site.send())["id"]
     lease = (await site.take())["lease"]
     hearing = asyncio.create_task(site.act("heartbeat", {"lease": lease, "wait_s": 10}))
-    async with site.http.post(f"/agents/far/tasks/{task_id}:cancel", headers={"A2A-Version": "1.0"}) as answer:
+    async with site.server().post(f"/agents/far/tasks/{task_id}:cancel", headers={"A2A-Version": "1.0"}) as answer:
         assert (await answer.json())["status"]["state"] == "TASK_STATE_CANCELED"
     status, pulse = await hearing
     assert (status, pulse["cancel"]) == (200, True)
@@ -156,7 +109,7 @@ async def test_a_cancel_reaches_the_worker(site: Site) -> None:
     assert (status, refused["error"]["details"][0]["reason"]) == (409, "LEASE_LOST")
 
 
-async def test_a_failure_is_told_in_the_workers_words(site: Site) -> None:
+async def test_a_failure_is_told_in_the_workers_words(site: WorkerDoor) -> None:
     task_id = (await site.send())["id"]
     lease = (await site.take())["lease"]
     status, task = await site.act("fail", {"lease": lease, "message": "The weather station is down."})
@@ -165,14 +118,14 @@ async def test_a_failure_is_told_in_the_workers_words(site: Site) -> None:
 
 
 @pytest.mark.parametrize("state", ["rejected", "TASK_STATE_REJECTED"])
-async def test_a_status_may_be_spelled_either_way(site: Site, state: str) -> None:
+async def test_a_status_may_be_spelled_either_way(site: WorkerDoor, state: str) -> None:
     await site.send()
     lease = (await site.take())["lease"]
     status, task = await site.act("update", {"lease": lease, "state": state, "message": "No"})
     assert (status, task["status"]["state"]) == (200, "TASK_STATE_REJECTED")
 
 
-async def test_the_past_of_a_task_can_be_read(site: Site) -> None:
+async def test_the_past_of_a_task_can_be_read(site: WorkerDoor) -> None:
     first = await site.send("first")
     lease = (await site.take())["lease"]
     await site.act("complete", {"lease": lease, "artifacts": [{"parts": [{"text": "one"}]}]})
@@ -207,19 +160,19 @@ async def test_the_past_of_a_task_can_be_read(site: Site) -> None:
     ],
 )
 async def test_what_does_not_fit_is_refused(
-    site: Site, action: str, body: dict[str, Any], agent: str, status: int
+    site: WorkerDoor, action: str, body: dict[str, Any], agent: str, status: int
 ) -> None:
     got, answer = await site.act(action, body, agent=agent)
     assert got == status, answer
     assert answer["error"]["message"]
 
 
-async def test_the_key_of_an_agent_lets_its_workers_in(site: Site) -> None:
+async def test_the_key_of_an_agent_lets_its_workers_in(site: WorkerDoor) -> None:
     assert (await site.act("lease", {}, agent="keyed", **{"x-api-key": "secret"}))[0] == 204
     assert (await site.act("lease", {}, agent="keyed", Authorization="Bearer secret"))[0] == 204
 
 
-async def test_a_report_of_too_many_values_is_refused_and_the_limit_named(site: Site) -> None:
+async def test_a_report_of_too_many_values_is_refused_and_the_limit_named(site: WorkerDoor) -> None:
     await site.send()
     lease = (await site.take())["lease"]
     chunk = {"lease": lease, "artifact": {"artifactId": "a", "parts": [{"data": [1] * 250_000}]}}
@@ -239,19 +192,21 @@ async def test_a_report_of_too_many_values_is_refused_and_the_limit_named(site: 
     ],
 )
 async def test_a_refusal_says_what_would_do(
-    site: Site, action: str, body: dict[str, Any], status: int, fix: str
+    site: WorkerDoor, action: str, body: dict[str, Any], status: int, fix: str
 ) -> None:
     refused, answer = await site.act(action, body)
     assert (refused, answer["error"]["message"][: len(fix)]) == (status, fix)
 
 
-async def test_a_body_that_is_not_json_is_refused(site: Site) -> None:
+async def test_a_body_that_is_not_json_is_refused(site: WorkerDoor) -> None:
     for body, content_type, status in ((b"{", "application/json", 400), (b"{}", "text/plain", 415)):
-        async with site.http.post("/workers/far/lease", data=body, headers={"Content-Type": content_type}) as answer:
+        async with site.server().post(
+            "/workers/far/lease", data=body, headers={"Content-Type": content_type}
+        ) as answer:
             assert answer.status == status
 
 
-async def test_a_lease_counts_for_its_agent_alone(site: Site) -> None:
+async def test_a_lease_counts_for_its_agent_alone(site: WorkerDoor) -> None:
     task_id = (await site.send("hi"))["id"]
     lease = (await site.take())["lease"]
     bodies: dict[str, dict[str, Any]] = {
@@ -274,7 +229,7 @@ async def test_a_lease_counts_for_its_agent_alone(site: Site) -> None:
     assert (await site.act("complete", {"lease": lease}))[0] == 200
 
 
-async def test_a_worker_that_cancels_may_say_so_again(site: Site) -> None:
+async def test_a_worker_that_cancels_may_say_so_again(site: WorkerDoor) -> None:
     await site.send("hi")
     lease = (await site.take())["lease"]
     first = await site.act("update", {"lease": lease, "state": "canceled", "message": "no"})
@@ -287,11 +242,8 @@ async def test_a_worker_that_cancels_may_say_so_again(site: Site) -> None:
 async def test_a_late_worker_is_told_to_stop() -> None:
     late = WorkerAgent(Profile(id="late", name="late", description="Elsewhere", version="1", skills=()), queues=True)
     late.limit(0.3)
-    async with (
-        serving(replace(CONFIG, agents=()), [late]) as url,
-        aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=DEADLINE_S)) as http,
-    ):
-        site = Site(http)
+    async with server(late) as http:
+        site = WorkerDoor([http])
         await site.send("hi", agent="late")
         status, delivery = await site.act("lease", {"worker": "w1", "wait_s": 5}, agent="late")
         lease = {"lease": delivery["lease"]}

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
@@ -14,6 +14,7 @@ from dragoman.bus.envelope import Envelope, MessageKind, Seal
 from dragoman.bus.nats import NatsCarrier
 from dragoman.bus.open import make_bus
 from tests.bus.places import SECRET, Place
+from tests.kit.waiting import until
 from tests.nats import NatsServer
 from tests.ports import kept_port
 from tests.postgres import PostgresServer
@@ -60,12 +61,6 @@ async def replicas(place: Place, *names: str) -> AsyncIterator[list[Replica]]:
             stack.push_async_callback(replica.bus.close)
         await until(lambda: all(replica.bus.healthy for replica in made))
         yield made
-
-
-async def until(happened: Callable[[], object]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not happened():
-            await asyncio.sleep(0.002)
 
 
 async def test_everything_reaches_those_it_is_for(place: Place) -> None:

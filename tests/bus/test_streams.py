@@ -4,7 +4,8 @@ import pytest
 
 from tests.bus.places import Place
 from tests.engine.house import seqs
-from tests.engine.replicas import Stage, replicas, until
+from tests.engine.replicas import Stage, replicas
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from tests.connections import listening
+from tests.kit.loopback import listening
 
 
 class CuttingProxy:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
-from tests.connections import listening
+from tests.kit.loopback import listening
 
 Frames = Callable[[bytes], list[bytes]]
 """The fate of a frame of a stream."""

@@ -1,7 +1,5 @@
 """Cards and chat completions, with a peer that says what the test wants."""
 
-import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -12,20 +10,7 @@ from dragoman.client.errors import HttpRefusal
 from dragoman.client.http import complete
 from dragoman.model.errors import InvalidAgentResponse
 from dragoman.net.egress import Egress
-from tests.net.peer import DEADLINE_S, Peer, listening, says, status
-
-
-@pytest.fixture
-async def peer() -> AsyncIterator[Peer]:
-    async with asyncio.timeout(DEADLINE_S), listening() as peer:
-        yield peer
-
-
-@pytest.fixture
-async def egress() -> AsyncIterator[Egress]:
-    egress = Egress()
-    yield egress
-    await egress.close()
+from tests.net.peer import Peer, says, status
 
 
 def test_a_card_is_read_leniently() -> None:

@@ -18,6 +18,7 @@ from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate
 from dragoman.net.egress import Egress
 from dragoman.server import serving
+from tests.kit.values import text_of
 from tests.net.peer import DEADLINE_S
 from tests.spec.agents import Gates, house
 
@@ -47,10 +48,6 @@ async def agent(request: pytest.FixtureRequest, url: str) -> AsyncIterator[Conne
     async with asyncio.timeout(DEADLINE_S), connect(f"{url}/agents/script", binding=request.param) as agent:
         assert (agent.interface.binding, agent.interface.dialect) == (request.param, "1.0")
         yield agent
-
-
-def text_of(task: Task) -> str:
-    return "".join(part.text or "" for artifact in task.artifacts for part in artifact.parts)
 
 
 async def test_a_task_is_sent_read_and_listed(agent: Connection) -> None:

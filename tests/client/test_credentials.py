@@ -31,13 +31,6 @@ async def peer() -> AsyncIterator[Peer]:
 
 
 @pytest.fixture
-async def egress() -> AsyncIterator[Egress]:
-    egress = Egress()
-    yield egress
-    await egress.close()
-
-
-@pytest.fixture
 def clock() -> SetClock:
     return SetClock()
 

@@ -1,7 +1,7 @@
 """Finding cards: where is looked, what is kept, and what is told when there is none."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -13,23 +13,10 @@ from dragoman.client.retries import Retrier, Retries, Timeouts
 from dragoman.client.transport import CallTerms
 from dragoman.net.egress import Egress
 from dragoman.net.errors import BadUrl
-from tests.net.peer import DEADLINE_S, Asked, Peer, Script, hangs, listening, nobody, says, status
+from tests.net.peer import Asked, Peer, Script, hangs, nobody, says, status
 
 CARD = {"name": "a", "url": "http://127.0.0.1/"}
 NEW, OLD = "/.well-known/agent-card.json", "/.well-known/agent.json"
-
-
-@pytest.fixture
-async def peer() -> AsyncIterator[Peer]:
-    async with asyncio.timeout(DEADLINE_S), listening() as peer:
-        yield peer
-
-
-@pytest.fixture
-async def egress() -> AsyncIterator[Egress]:
-    egress = Egress()
-    yield egress
-    await egress.close()
 
 
 async def at_once(seconds: float) -> None:

@@ -25,7 +25,7 @@ from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 from dragoman.server import serving
 from tests.client.proxy import Fault, Proxy, before, twice, unnumbered
-from tests.net.peer import DEADLINE_S, Peer, hangs, listening, raw, says
+from tests.net.peer import DEADLINE_S, Peer, hangs, raw, says
 from tests.ports import kept_port
 from tests.soak import times
 from tests.spec.agents import Gates, house
@@ -302,12 +302,6 @@ TASK: dict[str, Any] = {
 DONE = {**TASK, "status": {**TASK["status"], "state": "TASK_STATE_COMPLETED"}}
 SSE = {"Content-Type": "text/event-stream"}
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 99999\r\n\r\n"
-
-
-@pytest.fixture
-async def peer() -> AsyncIterator[Peer]:
-    async with asyncio.timeout(DEADLINE_S), listening() as peer:
-        yield peer
 
 
 def framed(*results: Any) -> bytes:

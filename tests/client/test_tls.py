@@ -10,7 +10,8 @@ import pytest
 from dragoman.client import BadTls, ClientTls, FoundCard, NoCard, NotReached, connect, find_card
 from dragoman.model.task import Task, TaskState
 from dragoman.net.egress import Egress
-from tests.net.lines import Authority, Line, speaking
+from tests.certificates import Authority
+from tests.net.lines import Line, speaking
 
 CARD = b'{"name":"far","supportedInterfaces":[{"url":"/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}'
 TASK = (

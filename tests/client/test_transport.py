@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -58,12 +58,6 @@ class Time:
 
     def again(self, **settings: Any) -> Retrier:
         return Retrier(Retries(**settings), pause=self.pause, chance=lambda: 1.0)
-
-
-@pytest.fixture
-async def peer() -> AsyncIterator[Peer]:
-    async with asyncio.timeout(DEADLINE_S), listening() as peer:
-        yield peer
 
 
 def answers(*scripts: Script) -> Script:

@@ -1,10 +1,8 @@
 """The console beside very many tasks and events, a server that is killed, and several replicas."""
 
 import asyncio
-import os
-import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import aiohttp
@@ -23,8 +21,8 @@ from dragoman.store.open import open_store
 from tests.bindings.admin.test_admin import make_keys
 from tests.console.browser import console
 from tests.console.site import Site, make_agents, moment, open_task, serving_site, timeline
+from tests.kit.processes import serving_process
 from tests.ports import kept_port
-from tests.processes import ENDS_WITH_US
 from tests.store.cases.bench import START_MS, message, new_task, status
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer]
@@ -174,30 +172,6 @@ async def test_a_very_long_log_opens_at_its_end_and_replays_from_its_beginning(
         await expect(moment(page)).to_contain_text("completed")
 
 
-@asynccontextmanager
-async def serving_process(agents: Path, store: str, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A server in a process of its own, which is killed in the end."""
-    process = await asyncio.create_subprocess_exec(
-        *(*ENDS_WITH_US, sys.executable, "-m", "dragoman", "serve", str(agents), "--port", str(port), "--store", store),
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
-        assert process.stdout is not None
-        said = b""
-        async with asyncio.timeout(DEADLINE_S):
-            while b"Ctrl-C" not in said:
-                line = await process.stdout.readline()
-                assert line, said.decode()
-                said += line
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-
-
 async def test_a_page_goes_on_after_its_server_was_killed(browser: Browser, tmp_path: Path) -> None:
     agents, store, port = tmp_path / "agents.py", f"sqlite:///{tmp_path}/dragoman.db", kept_port()
     agents.write_text(
@@ -206,8 +180,9 @@ async def test_a_page_goes_on_after_its_server_was_killed(browser: Browser, tmp_
         "globals().update({f'agent{n}': agent for n, agent in enumerate(make_agents(asyncio.Event()))})\n"
     )
     url = f"http://127.0.0.1:{port}"
+    served = (tmp_path, str(agents), "--port", str(port), "--store", store)
     async with aiohttp.ClientSession() as http, AsyncExitStack() as stack:
-        async with serving_process(agents, store, port):
+        async with serving_process(*served, PYTHONPATH=str(ROOT)):
             site = Site(url, read_token(store, port) or "", http, asyncio.Event())
             task = await site.send("steps", wait=False)
             page, _ = await stack.enter_async_context(console(browser, url, site.token))
@@ -216,7 +191,7 @@ async def test_a_page_goes_on_after_its_server_was_killed(browser: Browser, tmp_
             await page.evaluate("() => (globalThis.marked = true)")
         # it is killed at the end of the block, with SIGKILL, while the task is at work
         await expect(page.get_by_role("status")).to_contain_text("The server does not answer")
-        async with serving_process(agents, store, port):
+        async with serving_process(*served, PYTHONPATH=str(ROOT)):
             await expect(page.get_by_text("The server does not answer")).to_have_count(0)
             await expect(timeline(page)).to_contain_text("failed")
             await page.get_by_role("link", name="Tasks", exact=True).first.click()

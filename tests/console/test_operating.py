@@ -2,7 +2,6 @@
 
 from http import HTTPStatus
 from pathlib import Path
-from secrets import token_bytes
 
 import pytest
 from aiohttp import web
@@ -10,14 +9,11 @@ from aiohttp.test_utils import TestServer
 from playwright.async_api import Browser, expect
 
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.auth.keys import digest_of, make_key
 from dragoman.model.card import AgentSkill, Profile
-from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole
-from dragoman.store.keyring import StoredKey
-from dragoman.store.open import open_store
 from tests.console.browser import console
 from tests.console.site import Site, moment, open_task, serving_site
+from tests.kit.places import add_keys, sqlite_url
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer]
 
@@ -90,15 +86,8 @@ async def test_a_waiting_task_is_answered_within_its_conversation(browser: Brows
 
 
 async def test_keys_are_made_limited_replaced_and_revoked(browser: Browser, tmp_path: Path) -> None:
-    store = open_store(f"sqlite:///{tmp_path}/dragoman.db", SystemClock())
-    await store.open(None)
-    new = make_key(token_bytes)
-    role = AccessRole.OPERATOR
-    await store.keys.add(
-        StoredKey(id=new.id, name="ops", role=role, agents=None, scopes=None, digest=digest_of(new.text), made_ms=1)
-    )
-    await store.close()
-    async with serving_site(tmp_path, new.text) as site, console(browser, site.url, new.text) as (page, _):
+    key = (await add_keys(sqlite_url(tmp_path), ops={"role": AccessRole.OPERATOR}))["ops"]
+    async with serving_site(tmp_path, key) as site, console(browser, site.url, key) as (page, _):
         await page.get_by_role("link", name="Keys").click()
         await expect(page.get_by_role("row").filter(has_text="ops")).to_contain_text("yours")
         await page.get_by_role("button", name="New key").click()
@@ -136,7 +125,7 @@ async def test_keys_are_made_limited_replaced_and_revoked(browser: Browser, tmp_
         await dialog.get_by_role("button", name="Revoke").click()
         await expect(row.filter(has_text="revoked")).to_have_count(2)
         await page.get_by_role("link", name="Audit").click()
-        await expect(page.get_by_role("row").filter(has_text="keys.stop")).to_contain_text(new.id)
+        await expect(page.get_by_role("row").filter(has_text="keys.stop")).to_contain_text(key.split("_")[1])
 
 
 async def test_the_first_key_tells_what_changes(browser: Browser, site: Site) -> None:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from tests.connections import listening
+from tests.kit.loopback import listening
 
 PIECE = 65_536
 SYNC = b"S\x00\x00\x00\x04"

@@ -2,8 +2,6 @@
 
 import asyncio
 import re
-import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -12,60 +10,14 @@ import pytest
 
 from dragoman.store.sqlite.schema import check
 from tests.durability.caller import Caller
-from tests.processes import ENDS_WITH_US
+from tests.kit.processes import ServerProcess
+from tests.kit.waiting import DEADLINE_S
 
 HERE = Path(__file__).parent
-DRAGOMAN = Path(sys.executable).parent / "dragoman"
-DEADLINE_S = 60.0
 
 
-class Server:
-    """One process. `error` is where it writes its log."""
-
-    def __init__(self, process: asyncio.subprocess.Process, error: Path) -> None:
-        self.process = process
-        self.error = error
-        self.url = ""
-
-    @property
-    def pid(self) -> int:
-        """The URL of the server itself: nothing stands between."""
-        return self.process.pid
-
-    async def listening(self) -> None:
-        """Wait for the line that says where it listens."""
-        assert self.process.stdout is not None
-        async with asyncio.timeout(DEADLINE_S):
-            while line := await self.process.stdout.readline():
-                if found := re.search(rb"listens on (http://\S+)/ ", line):
-                    self.url = found[1].decode()
-                    return
-        raise AssertionError(f"the server ended with {await self.ended()}: {self.said()}")
-
-    async def killed(self) -> None:
-        """SIGKILL: no time for anything."""
-        self.kill()
-        await self.ended()
-
-    def kill(self) -> None:
-        """The same, without waiting for its end."""
-        if self.process.returncode is None:
-            self.process.kill()
-
-    def signalled(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Ask it to stop."""
-        self.process.send_signal(number)
-
-    async def ended(self) -> int:
-        """Its exit code, once it has one."""
-        async with asyncio.timeout(DEADLINE_S):
-            await self.process.communicate()
-        assert self.process.returncode is not None
-        return self.process.returncode
-
-    def said(self) -> str:
-        """Its log so far."""
-        return self.error.read_text(errors="replace")
+class Server(ServerProcess):
+    """One process; nothing stands between its caller and it."""
 
     def rss_bytes(self) -> int:
         """The memory it holds now."""
@@ -88,33 +40,16 @@ async def serve(tmp_path: Path, store: Path) -> AsyncIterator[Serve]:
     servers: list[Server] = []
 
     async def start(*flags: str, prefix: tuple[str, ...] = (), wait: bool = True, port: int = 0) -> Server:
-        error = tmp_path / f"server-{len(servers)}.log"
-        command = [
-            *ENDS_WITH_US,
-            *prefix,
-            str(DRAGOMAN),
-            "serve",
-            str(HERE / "agents.py"),
-            "--store",
-            f"sqlite:///{store}",
-        ]
-        with error.open("wb") as log:
-            process = await asyncio.create_subprocess_exec(
-                *command, "--port", str(port), *flags, cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=log
-            )
-        server = Server(process, error)
+        place = ("--store", f"sqlite:///{store}", "--port", str(port))
+        server = Server(tmp_path, str(HERE / "agents.py"), *place, *flags, log=f"server-{len(servers)}.log")
         servers.append(server)
-        if wait:
-            await server.listening()
+        await server.start(prefix=prefix, wait=wait)
         return server
 
     try:
         yield start
     finally:
-        for server in servers:  # each, also if one of them does not end
-            server.kill()
-    for server in servers:
-        await server.ended()
+        await asyncio.gather(*(server.kill() for server in servers))
     assert not store.is_file() or check(store) == []
     for server in servers:
         assert "Traceback" not in server.said()

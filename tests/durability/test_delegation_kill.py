@@ -37,19 +37,19 @@ async def test_no_second_task_is_made_however_often_the_server_is_killed(serve: 
     task = await caller.send("office", said("30 every 0.02"), at_once=True)
     await at_work(caller, task["id"], 1)
     for _ in range(2):
-        await server.killed()
+        await server.kill()
         server = await serve()
         caller = call(server)
         await at_work(caller, task["id"], 1)
     await reached(caller, task["id"], WAITING)
-    await server.killed()
+    await server.kill()
 
     server = await serve()
     caller = call(server)
     more = said("30 every 0.02", task_id=task["id"])
     await caller.send("office", more, at_once=True)
     await at_work(caller, task["id"], 2)
-    await server.killed()
+    await server.kill()
 
     caller = call(await serve())
     await reached(caller, task["id"], "TASK_STATE_COMPLETED")

@@ -45,7 +45,7 @@ async def test_every_link_leads_to_bytes_after_a_kill(
     async with asyncio.timeout(DEADLINE_S):
         for _ in range(ENOUGH + attempt):
             await answered.acquire()
-    await server.killed()
+    await server.kill()
     await asyncio.gather(*senders)
     server = await serve(*flags)
     found = 0

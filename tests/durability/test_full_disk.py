@@ -192,7 +192,7 @@ async def test_files_that_cannot_grow_are_an_error_that_passes(serve: Serve, cal
     assert failed >= 4
     page = await caller.read_text("/metrics")
     assert f"\ndragoman_store_writes_failed_total {failed:.1f}\n" in page
-    server.signalled()
+    server.signal()
     assert await server.ended() == 0
 
 
@@ -214,7 +214,7 @@ async def test_a_result_for_which_there_is_no_space_is_kept_until_there_is(
     assert (await caller.replay("echo", task_id))[-1].state == "TASK_STATE_COMPLETED"
     again = await caller.send("echo", said)
     assert (again["id"], text_of(again)) == (task_id, text)
-    await server.killed()
+    await server.kill()
     assert text_of(await call(await serve()).get("echo", task_id)) == text
 
 
@@ -232,7 +232,7 @@ async def test_a_full_filesystem_is_an_error_that_passes(serve: Serve, call: Cal
     for path in inside.parent.iterdir():  # the filesystem goes with the process
         shutil.copy(path, store.parent)
     assert check(store) == []
-    server.signalled()
+    server.signal()
     assert await server.ended() == 0
 
 
@@ -245,7 +245,7 @@ async def test_killed_while_the_disk_is_full_it_starts_when_there_is_space_and_n
     running = await caller.send("again", message("20 every 0.02"), at_once=True)
     disk.fill()
     await refused(caller.send("echo", message(BIG)))
-    await server.killed()
+    await server.kill()
     assert check(store) == []
     still_full = ("sh", "-c", 'ulimit -S -f 1 && exec "$0" "$@"')
     server = await serve(prefix=still_full, wait=False)  # the end of `running` cannot be written
@@ -270,7 +270,7 @@ async def test_stopped_while_the_disk_is_full_it_ends_in_time_and_nothing_is_los
     again = await caller.send("again", message("20 every 0.02"), at_once=True)
     disk.fill()
     await refused(caller.send("echo", message(BIG)))
-    server.signalled()
+    server.signal()
     async with asyncio.timeout(ANSWERED_S):
         assert await server.ended() == 0
     caller = call(await serve())
@@ -302,5 +302,5 @@ async def test_webhooks_wait_while_there_is_no_space_and_all_arrives_once(
         assert await caller.get("count", task["id"]) == task
     names = [asked.headers["webhook-id"] for asked in receiver.asked]
     assert len(set(names)) == len(names), "none was called again"
-    server.signalled()
+    server.signal()
     assert await server.ended() == 0

@@ -126,7 +126,7 @@ async def killed_under_load(server: Server, caller: Caller, ledger: Ledger, chan
         if not ledger.rerun:  # one run at least is cut off, whatever the senders do
             said = ledger.asked("again", message(LONG_RUN))
             ledger.acknowledged(said, await caller.send("again", said, at_once=True))
-        await server.killed()
+        await server.kill()
 
 
 async def verify(caller: Caller, ledger: Ledger, task_id: str, chance: random.Random) -> None:
@@ -204,7 +204,7 @@ async def test_nothing_told_is_lost_repeated_or_left_working_however_often_the_s
         if number % 3 == 1:
             server = await serve(wait=False)
             await asyncio.sleep(chance.uniform(*STARTING_S))  # the random moment, of a start
-            await server.killed()
+            await server.kill()
             assert check(store) == []
         server = await serve()
         caller = Caller(http, server.url)
@@ -221,7 +221,7 @@ async def test_nothing_told_is_lost_repeated_or_left_working_however_often_the_s
             f"round {number}: {len(calls)} calls, {len(unanswered)} unanswered, {len(ids)} tasks verified, "
             f"{sum(len(known.frames) for known in ledger.tasks.values())} events, {monotonic() - began:.1f} s"
         )
-    await server.killed()
+    await server.kill()
     server = await serve()
     await the_end(Caller(http, server.url), ledger, chance)
 

@@ -32,7 +32,7 @@ async def test_a_second_server_on_a_file_is_refused_and_the_first_goes_on(
     assert await second.ended() == 1
     assert f"{store} is in use by another server (process {first.pid}): stop it, or use another file" in second.said()
     task = await call(first).send("echo", message("still here"))
-    await first.killed()
+    await first.kill()
     third = await serve()  # the kernel took the lock back
     assert await call(third).get("echo", task["id"]) == task
 
@@ -77,5 +77,5 @@ async def test_migrations_are_done_before_the_port_is_open(serve: Serve, store: 
         await asyncio.sleep(0.01)
     held.execute("ROLLBACK")
     held.close()
-    await server.listening()
+    await server.listens()
     assert version(store) == migrations()[-1].version

@@ -113,7 +113,7 @@ async def test_what_is_owed_when_the_server_is_killed_arrives_after_its_restart(
     async with asyncio.timeout(DEADLINE_S):
         while (await Caller(http, server.url).get("count", task["id"]))["status"]["state"] not in TERMINAL:
             await asyncio.sleep(0.01)
-    await server.killed()
+    await server.kill()
     async with receiving(port=int(url.rpartition(":")[2])) as receiver:
         await serve(*ALLOWED)
         told = await ended(receiver, {task["id"]})
@@ -129,7 +129,7 @@ async def test_a_call_that_was_not_written_down_is_made_again_with_the_same_id_a
         server = await serve(*ALLOWED)
         task = await sent(Caller(http, server.url), "count", "3 every 0", receiver.url)
         await receiver.came(1)
-        await server.killed()
+        await server.kill()
         receiver.hold.set()
         await serve(*ALLOWED)
         await ended(receiver, {task["id"]})
@@ -170,7 +170,7 @@ async def killed_under_load(
         await asyncio.sleep(chance.uniform(*LOAD_S))  # the random moment
         receiver.hold.clear()
         await receiver.came(len(receiver.asked) + 1)  # so that a call at least is cut off
-        await server.killed()
+        await server.kill()
     receiver.hold.set()
 
 

@@ -42,7 +42,7 @@ async def test_a_run_within_the_grace_period_ends_and_its_blocking_caller_is_ans
     begun = asyncio.Event()
     reading = asyncio.create_task(read_until_cut(caller, "count", task["id"], begun))
     await begun.wait()
-    server.signalled()
+    server.signal()
     seen = await reading  # streams end at once, with the hint
     assert int(seen[-1].retry) > 0
     assert seen[-2].state not in ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED")
@@ -78,7 +78,7 @@ async def test_while_stopping_each_dialect_has_its_own_way_to_say_so(serve: Serv
     begun = asyncio.Event()
     reading = asyncio.create_task(read_until_cut(caller, "count", task["id"], begun))
     await begun.wait()
-    server.signalled()
+    server.signal()
     await reading
     said = {"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "late"}]}
     calls = {
@@ -95,7 +95,7 @@ async def test_while_stopping_each_dialect_has_its_own_way_to_say_so(serve: Serv
         assert refusal.body["id"] == 7
         assert refusal.body["error"]["code"] == -32000
         assert "stopping" in refusal.body["error"]["message"]
-    await server.killed()
+    await server.kill()
 
 
 async def test_what_outlasts_the_grace_period_fails_or_runs_again_and_what_waits_goes_on(
@@ -112,7 +112,7 @@ async def test_what_outlasts_the_grace_period_fails_or_runs_again_and_what_waits
     begun = asyncio.Event()
     reading = asyncio.create_task(read_until_cut(caller, "count", lost["id"], begun))
     await begun.wait()
-    server.signalled()
+    server.signal()
     assert (await reading)[-1].retry
     failed = await blocking
     assert failed["status"]["state"] == "TASK_STATE_FAILED"
@@ -138,9 +138,9 @@ async def test_a_second_sigterm_ends_it_at_once(serve: Serve, call: Call) -> Non
     begun = asyncio.Event()
     reading = asyncio.create_task(read_until_cut(caller, "count", task["id"], begun))
     await begun.wait()
-    server.signalled()
+    server.signal()
     await reading  # it drains
-    server.signalled()
+    server.signal()
     assert await server.ended() == -signal.SIGTERM
     caller = call(await serve())
     ended = await caller.get("count", task["id"])

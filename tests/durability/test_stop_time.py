@@ -54,7 +54,7 @@ time.sleep(60)
 async def stopped(server: Server) -> float:
     """Seconds from SIGTERM to the end of the process, which ended well."""
     began = time.monotonic()
-    server.signalled()
+    server.signal()
     assert await server.ended() == 0
     took_s = time.monotonic() - began
     print(f"{took_s:.2f} s")
@@ -146,7 +146,7 @@ async def test_open_streams_end_and_readers_that_do_not_read_are_cut_off(serve: 
         await stack.enter_async_context(raw(server, two))
         left = await stack.enter_async_context(raw(server, posted("/v1/chat/completions", body)))
         assert (await left.readline()).startswith(b"HTTP/1.1 200")
-        server.signalled()
+        server.signal()
     assert await server.ended() == 0
 
 

@@ -198,6 +198,12 @@ class House:
         """SendMessage that does not wait; the id of the task."""
         return (await self.send(text, return_immediately=True, **fields)).head.id
 
+    async def at_work(self, text: str = "hi", **fields: Any) -> str:
+        """The id of a new task, on which its agent works."""
+        task_id = await self.begin(text, **fields)
+        await self.reach(task_id, TaskState.WORKING)
+        return task_id
+
     async def get(self, task_id: str, **around: Any) -> Record:
         record = await self.ask(GetTask(id=task_id), **around)
         assert isinstance(record, Record)

@@ -152,10 +152,3 @@ async def replicas(
             stack.push_async_callback(engine.drain, 0)
             made.append(Replica(engine, store, clock, bus))
         yield made
-
-
-async def until(happened: Callable[[], object]) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(60):
-        while not happened():
-            await asyncio.sleep(0.001)

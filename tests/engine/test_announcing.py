@@ -44,8 +44,7 @@ async def test_it_is_written_with_the_first_word() -> None:
 
 async def test_of_an_agent_that_is_silent_it_is_written_anyway() -> None:
     async with house(Scripted(silence, speaks_soon=True)) as h:
-        task_id = await h.begin()
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work()
         await h.cancel(task_id)
 
 

@@ -38,8 +38,7 @@ async def test_a_working_task_is_canceled() -> None:
             stopped.set()
 
     async with house(Scripted(script)) as h:
-        task_id = await h.begin()
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work()
         stream = await h.open(Subscribe(id=task_id))
         task = await h.cancel(task_id)
         assert task.state is S.CANCELED
@@ -163,8 +162,7 @@ async def test_an_agent_that_does_not_stop_is_left_behind() -> None:
         over.set()
 
     async with house(Scripted(stubborn), cancel_grace_s=0.05) as h:
-        task_id = await h.begin()
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work()
         task = await asyncio.wait_for(h.cancel(task_id), 60)
         assert task.state is S.CANCELED
         assert h.in_memory == 0
@@ -184,8 +182,7 @@ async def test_an_agent_may_tidy_up_while_it_is_canceled() -> None:
             await say(run, ", ended")
 
     async with house(Scripted(script)) as h:
-        task_id = await h.begin()
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work()
         task, _ = await asyncio.gather(h.cancel(task_id), h.cancel(task_id))
         assert text_of(task) == "begun, ended"
 
@@ -202,8 +199,7 @@ async def test_an_agent_that_raises_something_else_as_it_is_canceled_is_canceled
             raise ConnectionError("the model hung up") from error
 
     async with house(Scripted(script)) as h:
-        task_id = await h.begin()
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work()
         assert (await h.cancel(task_id)).state is S.CANCELED
         await one_end(h, task_id)
     assert "the model hung up" in caplog.text
@@ -217,8 +213,7 @@ async def test_an_agent_that_waits_for_room_is_canceled() -> None:
             await say(run, "x" * 1000)
 
     async with house(Scripted(flood)) as h:
-        task_id = await h.begin()
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work()
         assert (await h.cancel(task_id)).state is S.CANCELED
         await one_end(h, task_id)
 
@@ -227,8 +222,7 @@ async def test_a_canceler_that_leaves_cancels_nevertheless() -> None:
     """Invariant 6."""
     async with house(Scripted(forever)) as h:
         for turns in range(6):
-            task_id = await h.begin()
-            await h.reach(task_id, S.WORKING)
+            task_id = await h.at_work()
             canceling = asyncio.create_task(h.cancel(task_id))
             for _ in range(turns + 1):
                 await asyncio.sleep(0)
@@ -248,8 +242,7 @@ async def test_a_cancel_that_a_drain_cuts_off_is_not_answered_as_if_there_were_n
 
     left = asyncio.Event()
     async with house(Scripted(script, restartable=True), cancel_grace_s=60.0) as h:
-        task_id = await h.begin()
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work()
         canceling = asyncio.create_task(h.cancel(task_id))
         async with asyncio.timeout(DEADLINE_S):
             while not (await h.store.load(task_id)).cancel_requested:
@@ -275,8 +268,7 @@ async def test_a_cancel_that_cannot_be_written_says_so_and_happens_when_there_is
             await h.cancel(task_id)
         await h.reach(task_id, S.CANCELED)
     async with house(Scripted(forever), retry_s=0.01) as h:
-        task_id = await h.begin()
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work()
         h.store.full = 1
         with pytest.raises(Unavailable):
             await h.cancel(task_id)

@@ -1,7 +1,6 @@
 """Delegated tasks that wait for an answer end when their time is over, or their parent is gone."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -31,11 +30,6 @@ async def patient(run: Run) -> None:
 
 AGENTS = (Scripted(patient), Scripted(booking, "other"))
 LATE = "[CANCELED: other did not finish in time.]"
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/tasks.db"
 
 
 async def test_an_answer_is_not_waited_for_longer_than_the_time_that_was_given() -> None:

@@ -110,8 +110,7 @@ async def test_after_a_restart_it_counts_from_the_first_run(tmp_path: Path, pass
 
     agent = Scripted(script, deadline_s=30, restartable=True)
     async with house(agent, url=url, clock=clock, crashes=True) as h:
-        task_id = await h.begin()
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work()
     clock.ms += passed_s * 1000
     async with house(agent, url=url, clock=clock) as h:
         if state is S.COMPLETED:

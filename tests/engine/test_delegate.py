@@ -1,7 +1,6 @@
 """An agent delegates to another: tasks of the same caller, which end with their parent."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,11 +68,6 @@ class Forever:
 
 async def child(h: House, parent_id: str, number: int = 1, *states_: TaskState) -> Any:
     return await h.reach(child_of(parent_id, number), *(states_ or tuple(S)), agent="other")
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/tasks.db"
 
 
 async def test_what_is_delegated_is_a_task_of_the_caller_in_the_same_context() -> None:

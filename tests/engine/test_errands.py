@@ -86,8 +86,7 @@ async def test_a_cancel_that_goes_wrong_is_an_error_to_its_caller_and_the_end_of
         await asyncio.Event().wait()
 
     async with house(Scripted(forever)) as h:
-        task_id = await h.begin()
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work()
         h.store.request_cancel = failing(1, RuntimeError("secret"), h.store.request_cancel)  # type: ignore[assignment, method-assign]
         with pytest.raises(RuntimeError):  # the binding answers it as an internal error
             await h.cancel(task_id)

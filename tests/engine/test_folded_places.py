@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 from functools import partial
 from secrets import token_bytes
 from typing import cast
@@ -31,7 +30,6 @@ from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Part
 from dragoman.model.task import Record, TaskState, TaskStatus
 from dragoman.store.api import Store, Stored
-from dragoman.store.open import open_store
 from tests.engine.house import Scripted, house, read, say, streaming
 from tests.store.cases.bench import by_run, ending, head, new_task
 
@@ -39,14 +37,6 @@ DEADLINE_S = 60.0
 OPERATOR = Operator("key:ops")
 NAME_BYTES = 100_000
 """Chunks repeat the name of their artifact, so that a log may be much larger than its task."""
-
-
-@pytest.fixture
-async def store() -> AsyncIterator[Store]:
-    store = open_store("memory:", SystemClock())
-    await store.open("h1")
-    yield store
-    await store.close()
 
 
 class Counted:

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -19,18 +20,26 @@ from dragoman.store.api import Append, Appended, Unknown
 from dragoman.store.replicas import LocalReplicas, ReplicaBuried, StoreRewound
 from tests.buses import Hub, HubBus
 from tests.engine.house import read, sending, seqs, streaming
-from tests.engine.replicas import Replica, Stage, replicas, until
+from tests.engine.replicas import Replica, Stage, replicas
+from tests.kit.waiting import until
 from tests.store.cases.bench import chunk, new_task, status
 
 S = TaskState
 SMALL, LARGE = "x" * 100, "x" * 6000
 
 
-async def test_a_follower_gets_every_event_by_hints_and_reads_nothing_for_them() -> None:
+@asynccontextmanager
+async def at_work(count: int, **settings: Any) -> AsyncIterator[tuple[Any, ...]]:
+    """The stage, the bus and a task that the first of so many replicas works on; then the replicas."""
     stage, hub = Stage(), Hub()
-    async with replicas(2, stage, hub.bus) as (one, other):
-        task_id = await one.begin()
+    async with replicas(count, stage, hub.bus, **settings) as made:
+        task_id = await made[0].begin()
         await stage.begun.wait()
+        yield stage, hub, task_id, *made
+
+
+async def test_a_follower_gets_every_event_by_hints_and_reads_nothing_for_them() -> None:
+    async with at_work(2) as (stage, _, task_id, one, other):
         following = await other.follow(task_id)
         await until(lambda: other.bus.followed[task_id])
         stage.pieces.put_nowait(SMALL)
@@ -50,10 +59,7 @@ async def test_a_follower_gets_every_event_by_hints_and_reads_nothing_for_them()
 
 async def test_a_reader_misses_no_event_that_a_refresh_skips_because_a_snapshot_holds_it() -> None:
     """The other replica refreshes from the newest snapshot, behind which the events in its memory do not go on."""
-    stage, hub = Stage(), Hub()
-    async with replicas(2, stage, hub.bus) as (one, other):
-        task_id = await one.begin()
-        await stage.begun.wait()
+    async with at_work(2) as (stage, hub, task_id, one, other):
         reader = await other.open(Subscribe(id=task_id))
         items = list(await reader.next() or ())
         reading = asyncio.create_task(reader.next())
@@ -81,10 +87,7 @@ async def test_a_stream_that_comes_back_with_an_event_that_was_lost_begins_with_
 ) -> None:
     """A failover may have taken the event, and the server that told the client to come back must not refuse it."""
     monkeypatch.setattr(LocalReplicas, "shared", True)
-    stage, hub = Stage(), Hub()
-    async with replicas(1, stage, hub.bus) as (one,):
-        task_id = await one.begin()
-        await stage.begun.wait()
+    async with at_work(1) as (stage, _, task_id, one):
         stream = await one.open(Subscribe(id=task_id), after="99")
         first, *_ = await stream.next() or ()
         assert isinstance(first, Snapshot)
@@ -96,10 +99,7 @@ async def test_a_task_is_shown_as_the_store_has_it_until_its_log_has_been_compar
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After a failover, a write that is in doubt keeps the log from being compared for a while."""
-    stage, hub = Stage(), Hub()
-    async with replicas(1, stage, hub.bus) as (one,):
-        task_id = await one.begin()
-        await stage.begun.wait()
+    async with at_work(1) as (stage, _, task_id, one):
         await until(lambda: one.seq(task_id) == 2)
         log = one.engine.tasks.known(task_id)
         assert log is not None
@@ -138,10 +138,7 @@ async def test_a_waiting_caller_is_not_answered_from_a_log_that_a_failover_has_m
 async def test_a_stream_brings_nothing_from_a_log_that_a_failover_has_made_outdated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    stage, hub = Stage(), Hub()
-    async with replicas(1, stage, hub.bus) as (one,):
-        task_id = await one.begin()
-        await stage.begun.wait()
+    async with at_work(1) as (stage, _, task_id, one):
         await until(lambda: one.seq(task_id) == 2)
         stream = await one.open(Subscribe(id=task_id))
         assert seqs(await stream.next() or ()) == [2]
@@ -156,10 +153,7 @@ async def test_the_stream_of_a_message_does_not_begin_in_a_log_that_a_failover_h
     lost: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The failover comes while the message is being acknowledged."""
-    stage, hub = Stage(), Hub()
-    async with replicas(1, stage, hub.bus) as (one,):
-        task_id = await one.begin()
-        await stage.begun.wait()
+    async with at_work(1) as (stage, _, task_id, one):
         await until(lambda: one.seq(task_id) == 2)
         log = one.engine.tasks.known(task_id)
         assert log is not None
@@ -186,10 +180,7 @@ async def test_the_stream_of_a_message_does_not_begin_in_a_log_that_a_failover_h
 
 async def test_a_cancel_is_not_over_in_a_log_that_a_failover_has_made_outdated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another replica has ended the task, which the failover takes back: the cancel goes on."""
-    stage, hub = Stage(), Hub()
-    async with replicas(2, stage, hub.bus) as (one, other):
-        task_id = await one.begin()
-        await stage.begun.wait()
+    async with at_work(2) as (stage, hub, task_id, one, other):
         hub.down = True
         canceling = asyncio.create_task(other.cancel(task_id))
         await until(lambda: any(log.followers.waiting for log in other.engine.tasks.all()))
@@ -224,10 +215,7 @@ async def test_a_page_too_large_for_a_hint_is_read_once_for_all_who_follow() -> 
 
 async def test_a_follower_hears_of_a_task_whose_run_met_the_new_lease_before_its_replica_heard_of_it() -> None:
     """The lease is all that is new, so that no event wakes those who follow the task where its run was."""
-    stage, hub = Stage(), Hub()
-    async with replicas(2, stage, hub.bus) as (one, other):
-        task_id = await one.begin()
-        await stage.begun.wait()
+    async with at_work(2) as (stage, _, task_id, one, other):
         following = await one.follow(task_id)
         await until(lambda: one.seq(task_id) == 2)
         await one.store.replicas.leave(one.engine.replica_id)
@@ -335,10 +323,7 @@ async def test_nothing_is_told_before_it_is_committed() -> None:
 
 async def test_a_message_and_a_cancel_reach_the_run_at_once() -> None:
     """No poll comes: the replica that runs the task is told although it follows nothing."""
-    stage, hub = Stage(), Hub()
-    async with replicas(2, stage, hub.bus) as (one, other):
-        task_id = await one.begin()
-        await stage.begun.wait()
+    async with at_work(2) as (stage, _, task_id, one, other):
         await until(lambda: one.seq(task_id) == 2)  # the run has said that it works, and says nothing more
         await other.send("more", task_id=task_id, return_immediately=True)
         await until(lambda: one.seq(task_id) == 3)
@@ -359,10 +344,7 @@ async def test_a_cancel_does_not_wait_for_a_task_that_the_store_has_lost(monkeyp
         refused.set_exception(Unknown(append.task_id))
         return refused
 
-    stage, hub = Stage(), Hub()
-    async with replicas(2, stage, hub.bus) as (one, other):
-        task_id = await one.begin()
-        await stage.begun.wait()
+    async with at_work(2) as (stage, hub, task_id, _, other):
         hub.down = True
         canceling = asyncio.create_task(other.cancel(task_id))
         await until(lambda: any(log.followers.waiting for log in other.engine.tasks.all()))
@@ -421,10 +403,7 @@ async def test_the_keeper_of_a_suspended_run_learns_at_once_what_became_of_the_t
 
 
 async def test_the_tasks_of_a_replica_that_stops_are_taken_over_at_once() -> None:
-    stage, hub = Stage(), Hub()
-    async with replicas(2, stage, hub.bus) as (one, other):
-        task_id = await one.begin()
-        await stage.begun.wait()
+    async with at_work(2) as (stage, _, task_id, one, other):
         stage.begun.clear()
         await one.engine.drain(0)
         async with asyncio.timeout(60):
@@ -528,10 +507,7 @@ async def test_a_blocking_call_returns_at_a_question_that_somebody_else_has_answ
 
 
 async def test_a_follower_hears_of_the_end_of_a_task_whose_log_has_been_pruned_since() -> None:
-    stage, hub = Stage(), Hub()
-    async with replicas(2, stage, hub.bus) as (one, other):
-        task_id = await one.begin()
-        await stage.begun.wait()
+    async with at_work(2) as (stage, hub, task_id, one, other):
         following = await other.follow(task_id)
         await until(lambda: other.bus.followed[task_id])
         await until(lambda: other.seq(task_id) == one.seq(task_id) == 2)

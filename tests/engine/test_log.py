@@ -67,15 +67,27 @@ def stream(log: Log, store: Store, after: int) -> Tail:
     return Tail(log, services, after=after)
 
 
-@pytest.fixture
-async def store() -> AsyncIterator[Store]:
+async def begun_store(holder: str = "here") -> Store:
     """With one task, which a run works on (epoch 1)."""
     opened = open_store("memory:", StandingClock())
-    await opened.open("here")
-    new = NewTask(head=HEAD, events=(Submitted(said("go"), TIME),), state=S.SUBMITTED, status_ms=1, holder="here")
+    await opened.open(holder)
+    new = NewTask(head=HEAD, events=(Submitted(said("go"), TIME),), state=S.SUBMITTED, status_ms=1, holder=holder)
     await opened.create(new)
+    return opened
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    opened = await begun_store()
     yield opened
     await opened.close()
+
+
+async def failing_log(store: Store) -> tuple[Log, "Failing"]:
+    """The task as it stands, in a store behind whose address another one can come."""
+    behind, stored = Failing(store), await store.load("t")
+    assert stored is not None
+    return Log.of(stored, cast("Store", behind), Alone()), behind
 
 
 async def log_of(store: Store) -> Log:
@@ -387,16 +399,10 @@ class Renamed(LocalReplicas):
 @pytest.mark.parametrize("lost", [True, False])
 async def test_a_task_begins_anew_if_the_store_has_lost_what_was_written(store: Store, lost: bool) -> None:
     """After a failover to a standby that lagged. If nothing is missing there, the run goes on."""
-    behind = Failing(store)
-    stored = await store.load("t")
-    assert stored is not None
-    log = Log.of(stored, cast("Store", behind), Alone())
+    log, behind = await failing_log(store)
     stopped: list[bool] = []
     recent = log.followers.enter()
-    standby = open_store("memory:", StandingClock())
-    await standby.open("here")
-    first = Submitted(said("go"), TIME)
-    await standby.create(NewTask(head=HEAD, events=(first,), state=S.SUBMITTED, status_ms=1, holder="here"))
+    standby = await begun_store()
     await standby.append(Append(task_id="t", events=(status(S.WORKING),), state=S.WORKING, status_ms=1, epoch=1))
     await log.writes.append(log, lambda log: write(status(S.WORKING)))
     log.followers.attach(Listening(lambda message, _: None, lambda: bool(stopped.append(True))))
@@ -424,13 +430,8 @@ async def test_a_task_begins_anew_if_the_store_has_lost_what_was_written(store: 
 @pytest.mark.parametrize("guarded", ["by seq", "by epoch"])
 async def test_a_write_upon_what_the_store_has_lost_can_be_made_again(store: Store, guarded: str) -> None:
     """A standby that lagged has taken over, and nobody here has noticed. There is nothing new to decide upon."""
-    behind, stored = Failing(store), await store.load("t")
-    assert stored is not None
-    log = Log.of(stored, cast("Store", behind), Alone())
-    standby = open_store("memory:", StandingClock())
-    await standby.open("here")
-    first = Submitted(said("go"), TIME)
-    await standby.create(NewTask(head=HEAD, events=(first,), state=S.SUBMITTED, status_ms=1, holder="here"))
+    log, behind = await failing_log(store)
+    standby = await begun_store()
     await log.writes.append(log, lambda log: write(status(S.WORKING)))
     await log.writes.append(log, lambda _: Decision(events=(), now_ms=0, holder="h2"))
     behind.store = standby
@@ -452,13 +453,8 @@ async def test_a_write_upon_what_the_store_has_lost_can_be_made_again(store: Sto
 @pytest.mark.parametrize("kept", [True, False])
 async def test_a_caller_hears_that_its_message_is_lost(store: Store, kept: bool) -> None:
     """One whose message the standby has waits on."""
-    behind, stored = Failing(store), await store.load("t")
-    assert stored is not None
-    log = Log.of(stored, cast("Store", behind), Alone())
-    standby = open_store("memory:", StandingClock())
-    await standby.open("here")
-    first, more = Submitted(said("go"), TIME), MessageReceived(said("more"), TIME)
-    await standby.create(NewTask(head=HEAD, events=(first,), state=S.SUBMITTED, status_ms=1, holder="here"))
+    log, behind = await failing_log(store)
+    standby, more = await begun_store(), MessageReceived(said("more"), TIME)
     if kept:
         await standby.append(Append(task_id="t", events=(more,), state=S.SUBMITTED, status_ms=1))
     await log.writes.append(log, lambda log: write(more, chunk("a")))
@@ -477,13 +473,8 @@ async def test_a_caller_hears_that_its_message_is_lost(store: Store, kept: bool)
 
 
 async def test_a_stream_ends_if_other_events_stand_where_those_were_that_it_showed(store: Store) -> None:
-    behind, stored = Failing(store), await store.load("t")
-    assert stored is not None
-    log = Log.of(stored, cast("Store", behind), Alone())
-    standby = open_store("memory:", StandingClock())
-    await standby.open("here")
-    first = Submitted(said("go"), TIME)
-    await standby.create(NewTask(head=HEAD, events=(first,), state=S.SUBMITTED, status_ms=1, holder="here"))
+    log, behind = await failing_log(store)
+    standby = await begun_store()
     others = (status(S.WORKING), chunk("b"), chunk("c"))
     await standby.append(Append(task_id="t", events=others, state=S.WORKING, status_ms=1, epoch=1))
     await log.writes.append(log, lambda log: write(status(S.WORKING), chunk("a")))
@@ -498,14 +489,9 @@ async def test_a_stream_ends_if_other_events_stand_where_those_were_that_it_show
 
 async def failed_over(store: Store, *events: Event) -> tuple[Log, Failing, Store]:
     """A log that has read an event which the standby lacks that has taken over, where `events` follow instead."""
-    behind, stored = Failing(store), await store.load("t")
-    assert stored is not None
-    log = Log.of(stored, cast("Store", behind), Alone())
+    log, behind = await failing_log(store)
     await log.writes.append(log, lambda log: write(chunk("lost"), epoch=1))
-    standby = open_store("memory:", StandingClock())
-    await standby.open("here")
-    first = Submitted(said("go"), TIME)
-    await standby.create(NewTask(head=HEAD, events=(first,), state=S.SUBMITTED, status_ms=1, holder="here"))
+    standby = await begun_store()
     await standby.append(Append(task_id="t", events=events, state=S.SUBMITTED, status_ms=1, epoch=1))
     return log, behind, standby
 
@@ -579,15 +565,10 @@ async def test_a_write_is_decided_again_after_a_failover_that_lost_nothing(store
 
 
 async def test_a_lease_is_lost_of_which_another_replica_has_the_number(store: Store) -> None:
-    behind, stored = Failing(store), await store.load("t")
-    assert stored is not None
-    log = Log.of(stored, cast("Store", behind), Alone())
+    log, behind = await failing_log(store)
     stopped: list[bool] = []
     log.followers.attach(Listening(lambda message, _: None, lambda: bool(stopped.append(True))))
-    standby = open_store("memory:", StandingClock())
-    await standby.open("there")
-    first = Submitted(said("go"), TIME)
-    await standby.create(NewTask(head=HEAD, events=(first,), state=S.SUBMITTED, status_ms=1, holder="there"))
+    standby = await begun_store("there")
     behind.store = standby
     await LogReader().reread(log)
     assert stopped == [True]
@@ -596,9 +577,7 @@ async def test_a_lease_is_lost_of_which_another_replica_has_the_number(store: St
 
 
 async def test_everybody_hears_of_a_task_that_the_store_has_lost_as_a_whole(store: Store) -> None:
-    behind, stored = Failing(store), await store.load("t")
-    assert stored is not None
-    log = Log.of(stored, cast("Store", behind), Alone())
+    log, behind = await failing_log(store)
     stopped: list[bool] = []
     log.followers.attach(Listening(lambda message, _: None, lambda: bool(stopped.append(True))))
     follower = stream(log, cast("Store", behind), log.seq)

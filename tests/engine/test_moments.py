@@ -1,7 +1,5 @@
 """A task as it stood after its events, as operators read it."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from dragoman.engine.admin.folded_places import FoldedPlaces
@@ -9,21 +7,11 @@ from dragoman.engine.admin.moments import PARTS_MAX, Moments
 from dragoman.engine.admin.playback import CHARACTERS_MAX, Playback
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.events import ArtifactChunk, Event
-from dragoman.model.ids import SystemClock
 from dragoman.model.message import Artifact, Part
 from dragoman.store.api import Store
-from dragoman.store.open import open_store
 from tests.store.cases.bench import by_run, ending, new_task
 
 CHUNKS = 40
-
-
-@pytest.fixture
-async def store() -> AsyncIterator[Store]:
-    store = open_store("memory:", SystemClock())
-    await store.open("h1")
-    yield store
-    await store.close()
 
 
 def moments(store: Store) -> Moments:

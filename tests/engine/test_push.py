@@ -120,8 +120,7 @@ async def test_an_event_that_was_refused_is_not_told() -> None:
             over.set()
 
     async with house(Scripted(stubborn), cancel_grace_s=0.02, announcer=Telling()) as h:
-        task_id = await h.begin(push_config=at())
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work(push_config=at())
         await h.cancel(task_id)
         let_go.set()
         await over.wait()
@@ -136,8 +135,7 @@ async def test_an_event_that_had_to_be_written_twice_is_told_once() -> None:
         await echo(run)
 
     async with house(Scripted(script), announcer=Telling(), retry_s=0.01) as h:
-        task_id = await h.begin(push_config=at())
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work(push_config=at())
         h.store.full = 3
         go.set()
         await h.reach(task_id, S.COMPLETED)
@@ -351,8 +349,7 @@ async def test_an_agent_that_never_pauses_keeps_no_webhook_from_being_registered
                 await asyncio.sleep(0)
 
     async with house(Scripted(script), announcer=Telling()) as h:
-        task_id = await h.begin()
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work()
         await h.ask(create(task_id))
         await h.ask(create(task_id, OTHER, id="b"))
         stop.set()
@@ -379,8 +376,7 @@ async def test_the_task_may_end_while_the_address_of_its_webhook_is_looked_up() 
     telling = Telling()
     telling.held = asyncio.Event()
     async with house(Scripted(forever), announcer=telling) as h:
-        task_id = await h.begin()
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work()
         registering = asyncio.create_task(h.ask(create(task_id)))
         await asyncio.wait_for(telling.asked.wait(), DEADLINE_S)
         await h.cancel(task_id)
@@ -416,8 +412,7 @@ async def test_a_webhook_of_the_same_id_takes_the_place_of_the_one_before() -> N
         await go.wait()
 
     async with house(Scripted(script), announcer=Telling()) as h:
-        task_id = await h.begin(push_config=at())
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work(push_config=at())
         await calls(h)
         await h.ask(create(task_id, OTHER))
         assert await configs(h, task_id) == [(task_id, OTHER)]
@@ -451,8 +446,7 @@ async def test_many_messages_at_once_bring_no_more_webhooks_than_there_may_be() 
         await stop.wait()
 
     async with house(Scripted(script), announcer=Telling()) as h:
-        task_id = await h.begin()
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work()
         sends = [h.begin("more", task_id=task_id, push_config=at(id=f"m{number}")) for number in range(30)]
         made = [h.ask(create(task_id, id=f"c{number}")) for number in range(10)]
         outcomes = await asyncio.gather(*sends, *made, return_exceptions=True)
@@ -553,8 +547,7 @@ async def test_a_webhook_that_could_not_be_written_is_not_there() -> None:
         await go.wait()
 
     async with house(Scripted(script), announcer=telling) as h:
-        task_id = await h.begin(push_config=at())
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work(push_config=at())
         await calls(h)
         h.store.full = 1
         with pytest.raises(Unavailable):
@@ -579,8 +572,7 @@ async def test_a_caller_that_leaves_while_a_webhook_is_registered_holds_nothing_
             await run.written()
 
     async with house(Scripted(script), announcer=Telling()) as h:
-        task_id = await h.begin()
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work()
         for turns in range(12):
             registering = asyncio.create_task(h.ask(create(task_id, id=f"h{turns}")))
             for _ in range(turns):
@@ -606,8 +598,7 @@ async def test_deleting_and_registering_at_once_ends_in_one_of_both() -> None:
     for turns in range(8):
         go.clear()
         async with house(Scripted(script), announcer=Telling()) as h:
-            task_id = await h.begin(push_config=at())
-            await h.reach(task_id, S.WORKING)
+            task_id = await h.at_work(push_config=at())
             deleting = asyncio.create_task(h.ask(DeletePushConfig(task_id=task_id, id=task_id)))
             for _ in range(turns):
                 await asyncio.sleep(0)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -16,15 +15,11 @@ from dragoman.model.task import Record, TaskState, Usage
 from dragoman.store.api import Append
 from tests.buses import Hub
 from tests.engine.house import DEADLINE_S, Scripted, echo, house, read, say, seqs, text_of
-from tests.engine.replicas import Stage, replicas, until
+from tests.engine.replicas import Stage, replicas
+from tests.kit.waiting import until
 from tests.store.cases.bench import new_task
 
 S = TaskState
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/tasks.db"
 
 
 class Halting:
@@ -186,8 +181,7 @@ async def test_a_cancel_that_was_asked_for_wins(url: str) -> None:
 
     done = asyncio.Event()
     async with house(Scripted(stubborn, restartable=True), url=url, crashes=True) as h:
-        task_id = await h.begin()
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work()
         canceling = asyncio.create_task(h.cancel(task_id))
         while not (await h.store.load(task_id)).cancel_requested:
             await asyncio.sleep(0)
@@ -244,8 +238,7 @@ async def test_a_run_that_does_not_let_itself_be_canceled_does_not_hold_the_drai
 
     try:
         async with house(Scripted(stubborn), grace_s=0.02) as h:
-            task_id = await h.begin()
-            await h.reach(task_id, S.WORKING)
+            task_id = await h.at_work()
             await h.engine.drain(0.02)
             assert interrupted(await h.get(task_id))
         assert "left behind" in caplog.text

@@ -12,7 +12,8 @@ from dragoman.model.errors import Unavailable
 from dragoman.store.replicas import ReplicaBuried, ReplicaFenced
 from tests.buses import Hub
 from tests.engine.house import DEADLINE_S, Scripted, echo
-from tests.engine.replicas import Replica, Stage, replicas, until
+from tests.engine.replicas import Replica, Stage, replicas
+from tests.kit.waiting import until
 
 
 async def served(replica: Replica[Any], *agents: str) -> None:

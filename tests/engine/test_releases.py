@@ -18,7 +18,8 @@ from dragoman.store.replicas import Replica
 from dragoman.store.worker_leases import WORKER
 from tests.buses import Hub
 from tests.engine.house import DEADLINE_S, say, text_of
-from tests.engine.replicas import Stage, replicas, until
+from tests.engine.replicas import Stage, replicas
+from tests.kit.waiting import until
 
 S = TaskState
 

@@ -290,8 +290,7 @@ async def test_a_reader_that_leaves_is_let_go_at_once() -> None:
 async def test_readers_that_are_canceled_leave_nothing_behind() -> None:
     steps = Steps(1)
     async with house(Scripted(steps)) as h:
-        task_id = await h.begin()
-        await h.reach(task_id, S.WORKING)
+        task_id = await h.at_work()
         stream = await h.open(Subscribe(id=task_id))
         await stream.next()
         for _ in range(50):

@@ -1,28 +1,16 @@
 """The log of a task as clients of the dialects read it."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from dragoman.engine.admin.wire import WireReader
 from dragoman.model.events import ArtifactChunk, Event, Logged
-from dragoman.model.ids import SystemClock
 from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Part
 from dragoman.store.api import Store
-from dragoman.store.open import open_store
 from tests.store.cases.bench import by_run, ending, new_task
 
 CHUNKS = 3_000
 PAGE = 100
-
-
-@pytest.fixture
-async def store() -> AsyncIterator[Store]:
-    store = open_store("memory:", SystemClock())
-    await store.open("h1")
-    yield store
-    await store.close()
 
 
 def chunk(number: int) -> Event:

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.model.ids import SystemClock
 from dragoman.net.egress import Egress
+from dragoman.store.api import Store
+from dragoman.store.open import open_store
 from tests.kit.waiting import DEADLINE_S
 from tests.net.peer import Peer, listening
 from tests.spec.agents import Gates
@@ -37,3 +40,12 @@ async def egress() -> AsyncIterator[Egress]:
 def gates() -> Gates:
     """Gates at which the scripted agents of this test stand."""
     return Gates()
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    """A store in memory, open for the replica `h1`."""
+    opened = open_store("memory:", SystemClock())
+    await opened.open("h1")
+    yield opened
+    await opened.close()

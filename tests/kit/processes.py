@@ -1,11 +1,12 @@
 """`dragoman serve` in a process of its own."""
 
 import asyncio
+import os
 import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,31 +21,46 @@ class ServerProcess:
 
     def __init__(self, folder: Path, *flags: str, log: str = "log") -> None:
         self.folder = folder
-        self.log = folder / log
+        self.log_file = folder / log
         self.url = ""
         self.process: Process | None = None
         self._flags = flags
 
-    async def start(self, *flags: str, env: Mapping[str, str] | None = None) -> None:
-        """Start it, and wait until it listens."""
-        command = [*ENDS_WITH_US, str(DRAGOMAN), "serve", *self._flags, *flags]
-        with self.log.open("ab") as log:
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        assert self.process is not None
+        return self.process.pid
+
+    async def start(self, *flags: str, prefix: Sequence[str] = (), wait: bool = True, **environ: str) -> None:
+        """Start it, by the command `prefix` if there is one, and `wait` until it listens.
+
+        `environ` is added to the environment.
+        """
+        command = [*ENDS_WITH_US, *prefix, str(DRAGOMAN), "serve", *self._flags, *flags]
+        with self.log_file.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                *command, cwd=self.folder, stdout=PIPE, stderr=log, env=env
+                *command, cwd=self.folder, stdout=PIPE, stderr=log, env={**os.environ, **environ}
             )
+        if wait:
+            await self.listens()
+
+    async def listens(self) -> None:
+        """Wait for the line that says where it listens."""
+        assert self.process is not None
         assert self.process.stdout is not None
         async with asyncio.timeout(DEADLINE_S):
             while line := await self.process.stdout.readline():
                 if found := re.search(rb"listens on (https?://\S+?)/? ", line):
                     self.url = found[1].decode()
                     return
-        raise AssertionError(self.said())
+        raise AssertionError(f"the server ended with {await self.ended()}: {self.said()}")
 
     def said(self) -> str:
         """Its log so far."""
-        return self.log.read_text(errors="replace")
+        return self.log_file.read_text(errors="replace")
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Send a signal."""
         assert self.process is not None
         self.process.send_signal(number)
@@ -65,11 +81,11 @@ class ServerProcess:
 
 
 @asynccontextmanager
-async def serving_process(folder: Path, *flags: str, log: str = "log") -> AsyncIterator[ServerProcess]:
-    """A server until the block ends, which kills it."""
+async def serving_process(folder: Path, *flags: str, log: str = "log", **environ: str) -> AsyncIterator[ServerProcess]:
+    """A server until the block ends, which kills it. `environ` is added to the environment."""
     server = ServerProcess(folder, *flags, log=log)
     try:
-        await server.start()
+        await server.start(**environ)
         yield server
     finally:
         await server.kill()

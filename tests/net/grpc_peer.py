@@ -1,6 +1,5 @@
 """gRPC servers on loopback: gRPC's own, with handlers that a test gives, and one that says any bytes over HTTP/2."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -136,9 +135,3 @@ async def loop_of_module() -> AsyncIterator[None]:
     async with serving_grpc() as peer, grpc.aio.insecure_channel(f"127.0.0.1:{peer.port}") as channel:
         call: Any = channel.unary_unary("/s/Echo")
         assert await call(b"last") == b"last"
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until something holds that nobody tells."""
-    while not condition():
-        await asyncio.sleep(0.01)

@@ -6,14 +6,8 @@ import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
-from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from tests.kit.loopback import listening
 
 NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
 
@@ -99,21 +93,8 @@ async def speaking(
 ) -> AsyncIterator[Lines]:
     """On a free port, if on no other."""
     lines = Lines(talk)
-    connections: set[asyncio.Task[None]] = set()
-
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connections.add(asyncio.get_running_loop().create_task(lines.take(reader, writer)))
-
-    server = await asyncio.start_server(connected, host, port, ssl=tls)
-    lines.port = server.sockets[0].getsockname()[1]
-    try:
+    async with listening(lines.take, host=host, port=port, tls=tls) as lines.port:
         yield lines
-    finally:
-        server.close()
-        for connection in connections:
-            connection.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
-        await server.wait_closed()
     assert not lines.failed, lines.failed
 
 
@@ -122,55 +103,6 @@ async def obliging(line: Line) -> None:
     while True:
         await line.asked()
         await line.says(NO_CONTENT)
-
-
-class Authority:
-    """Certifies servers, for tests."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "an authority of a test")])
-        self.path = directory / "authority.pem"
-        certificate = self._signed(self._name, self._key, x509.BasicConstraints(ca=True, path_length=0), days=1)
-        self.path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-
-    def server(self, *names: str, days: int = 1) -> ssl.SSLContext:
-        """The context that a server of these names and addresses needs."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        known: list[x509.GeneralName] = [
-            x509.IPAddress(ip_address(name)) if name[0].isdigit() else x509.DNSName(name) for name in names
-        ]
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a server of a test")])
-        certificate = self._signed(subject, key, x509.SubjectAlternativeName(known), days=days)
-        path = self._directory / f"{names[0]}.pem"
-        secret = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        path.write_bytes(secret + certificate.public_bytes(serialization.Encoding.PEM))
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(path)
-        context.set_alpn_protocols(["h2", "http/1.1"])
-        return context
-
-    def _signed(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, what: x509.ExtensionType, days: int
-    ) -> x509.Certificate:
-        now = datetime.now(UTC)
-        authority = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(days=10))
-            .not_valid_after(now + timedelta(days=days))
-            .add_extension(what, critical=isinstance(what, x509.BasicConstraints))
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(authority), critical=False)
-            .sign(self._key, hashes.SHA256())
-        )
 
 
 @contextmanager

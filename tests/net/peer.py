@@ -8,10 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from tests.kit import loopback
+from tests.kit.waiting import DEADLINE_S as DEADLINE_S
 from tests.ports import kept_port
-
-DEADLINE_S = 60.0
-"""Nothing here takes so long, unless it hangs."""
 
 
 class Asked(Struct):
@@ -25,6 +24,14 @@ class Asked(Struct):
     @property
     def json(self) -> Any:
         return json.loads(self.body)
+
+
+async def read_request(reader: asyncio.StreamReader) -> Asked:
+    """The next request on a connection. Raises IncompleteReadError if there is none."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    method, path, _ = head[0].split(" ")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:-2])}
+    return Asked(method, path, headers, await reader.readexactly(int(headers.get("content-length", 0))))
 
 
 Script = Callable[[Asked, asyncio.StreamWriter], Awaitable[None]]
@@ -45,14 +52,10 @@ class Peer:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-            method, path, _ = head[0].split(" ")
-            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:-2])}
-            body = await reader.readexactly(int(headers.get("content-length", 0)))
-            asked = Asked(method, path, headers, body)
+            asked = await read_request(reader)
             self.asked.append(asked)
             self.came.set()
-            await self.scripts.get(f"{method} {path}", status(404))(asked, writer)
+            await self.scripts.get(f"{asked.method} {asked.path}", status(404))(asked, writer)
             await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
@@ -108,21 +111,9 @@ def result(value: Any) -> Script:
 async def listening() -> AsyncIterator[Peer]:
     """A peer on a free port."""
     peer = Peer()
-    connections: set[asyncio.Task[None]] = set()
-
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connections.add(asyncio.get_running_loop().create_task(peer.serve(reader, writer)))
-
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    peer.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
+    async with loopback.listening(peer.serve) as port:
+        peer.url = f"http://127.0.0.1:{port}"
         yield peer
-    finally:
-        server.close()
-        for connection in connections:
-            connection.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
-        await server.wait_closed()
 
 
 async def nobody() -> str:

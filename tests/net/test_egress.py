@@ -10,13 +10,7 @@ import pytest
 
 from dragoman.net.egress import Egress, checked
 from dragoman.net.errors import AddressRefused, BadUrl, Broken, TimedOut, TooLarge, Unreachable
-from tests.net.peer import DEADLINE_S, Peer, hangs, listening, nobody, raw, says, status
-
-
-@pytest.fixture
-async def peer() -> AsyncIterator[Peer]:
-    async with asyncio.timeout(DEADLINE_S), listening() as peer:
-        yield peer
+from tests.net.peer import DEADLINE_S, Peer, hangs, nobody, raw, says, status
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from dragoman.net.address import Guard
 from dragoman.net.egress import Egress
 from dragoman.net.errors import AddressRefused, Broken, TimedOut, TooLarge, Unreachable
-from tests.net.peer import DEADLINE_S, Asked, Peer, hangs, listening, nobody, raw, says
+from tests.net.peer import DEADLINE_S, Asked, Peer, hangs, nobody, raw, says
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
@@ -16,12 +16,6 @@ END = b"0\r\n\r\n"
 
 def chunk(piece: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(piece), piece)
-
-
-@pytest.fixture
-async def peer() -> AsyncIterator[Peer]:
-    async with asyncio.timeout(DEADLINE_S), listening() as peer:
-        yield peer
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ from dragoman.net.grpc import GrpcEgress, GrpcReply
 from dragoman.net.grpc.dialer import CALLS_MAX, GrpcChannel
 from dragoman.net.target import Target, grpc_target
 from dragoman.net.tls import ClientTls
+from tests.certificates import Authority
+from tests.kit.waiting import until
 from tests.net.grpc_peer import (
     DATA,
     END_STREAM,
@@ -36,9 +38,8 @@ from tests.net.grpc_peer import (
     message,
     serving_grpc,
     speaking_http2,
-    until,
 )
-from tests.net.lines import Authority, Line, speaking
+from tests.net.lines import Line, speaking
 from tests.net.nameserver import answering
 from tests.net.peer import DEADLINE_S
 from tests.ports import kept_port

@@ -308,12 +308,6 @@ async def _post(egress: Egress, peer: Peer) -> int:
 
 
 @pytest.fixture
-async def peer() -> AsyncIterator[Peer]:
-    async with listening() as peer:
-        yield peer
-
-
-@pytest.fixture
 async def other() -> AsyncIterator[Peer]:
     async with listening() as peer:
         yield peer

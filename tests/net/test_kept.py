@@ -14,7 +14,8 @@ from dragoman.net.connection import HELD_BYTES_MAX, ConnectionEnd, HttpConnectio
 from dragoman.net.egress import Egress
 from dragoman.net.errors import BadUrl, Broken, Unreachable
 from dragoman.net.exchange import HttpAnswer
-from tests.net.lines import NO_CONTENT, Authority, Line, Lines, obliging, speaking
+from tests.certificates import Authority
+from tests.net.lines import NO_CONTENT, Line, Lines, obliging, speaking
 from tests.net.peer import DEADLINE_S
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -17,8 +17,9 @@ from dragoman.net.connection import REST_S
 from dragoman.net.egress import HttpReply, Poster
 from dragoman.net.errors import AddressRefused, BadUrl, Broken, EgressError, TimedOut, Unreachable, Unresolved
 from dragoman.net.target import target
-from tests.net.lines import NO_CONTENT, Authority, Line, Lines, obliging, silent_port, speaking
-from tests.net.peer import DEADLINE_S, Peer, hangs, listening, nobody
+from tests.certificates import Authority
+from tests.net.lines import NO_CONTENT, Line, Lines, obliging, silent_port, speaking
+from tests.net.peer import DEADLINE_S, Peer, hangs, nobody
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -51,12 +52,6 @@ async def posting(names: Names | None = None, **settings: object) -> AsyncIterat
 async def poster() -> AsyncIterator[Poster]:
     async with posting() as poster:
         yield poster
-
-
-@pytest.fixture
-async def peer() -> AsyncIterator[Peer]:
-    async with asyncio.timeout(DEADLINE_S), listening() as peer:
-        yield peer
 
 
 async def post(

@@ -4,7 +4,7 @@ import select
 import shutil
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -91,13 +91,6 @@ def provider(tmp_path: Path) -> Iterator[Provider]:
     provider.start("first")
     yield provider
     provider.stop()
-
-
-@pytest.fixture
-async def egress() -> AsyncIterator[Egress]:
-    egress = Egress()
-    yield egress
-    await egress.close()
 
 
 def tokens_of(provider: Provider, egress: Egress, clock: Later, audience: str = AUDIENCE) -> TokenVerifier:

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from tests.net.peer import Asked
+from tests.kit.loopback import listening
+from tests.net.peer import Asked, read_request
 
 Answer = int | tuple[int, dict[str, str]]
 """A status, with headers or without."""
@@ -44,12 +45,7 @@ class Receiver:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-                method, path, _ = head[0].split(" ")
-                fields = (line.partition(":") for line in head[1:-2])
-                headers = {name.lower(): value.strip() for name, _, value in fields}
-                body = await reader.readexactly(int(headers.get("content-length", 0)))
-                await self._take(Asked(method, path, headers, body), writer)
+                await self._take(await read_request(reader), writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
@@ -79,18 +75,6 @@ class Receiver:
 async def receiving(host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Receiver]:
     """A receiver on a port."""
     receiver = Receiver()
-    connections: set[asyncio.Task[None]] = set()
-
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connections.add(asyncio.get_running_loop().create_task(receiver.serve(reader, writer)))
-
-    server = await asyncio.start_server(connected, host, port)
-    receiver.url = f"http://{host}:{server.sockets[0].getsockname()[1]}"
-    try:
+    async with listening(receiver.serve, host=host, port=port) as port:
+        receiver.url = f"http://{host}:{port}"
         yield receiver
-    finally:
-        server.close()
-        for connection in connections:
-            connection.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
-        await server.wait_closed()

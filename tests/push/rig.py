@@ -58,6 +58,11 @@ class Rig:
         await self.webhook(task_id, url, [delivery(body, seq) for seq, body in enumerate(bodies, 1)], **config)
         self.courier.wake()
 
+    async def deliver(self, url: str, *bodies: bytes) -> None:
+        """Owe deliveries of a new task, and wait until none waits any more."""
+        await self.owe(await self.task(url), url, *bodies)
+        await self.settled()
+
     async def settled(self) -> None:
         """Until nothing waits any more: all has arrived, or is dead."""
         await self.until(lambda waiting, dead: waiting == 0)

@@ -70,9 +70,7 @@ async def test_a_call_that_arrives_leaves_a_receipt_unless_none_is_kept(receiver
 
 async def test_calls_of_a_configuration_come_in_order_one_at_a_time(receiver: Receiver) -> None:
     async with rig() as it:
-        task = await it.task(receiver.url)
-        await it.owe(task, receiver.url, *numbered(20))
-        await it.settled()
+        await it.deliver(receiver.url, *numbered(20))
     assert receiver.bodies == numbered(20)
     assert receiver.most == 1
 
@@ -106,18 +104,14 @@ async def test_a_delivery_does_not_wait_for_a_look_when_a_claim_overtakes_the_ou
 ) -> None:
     settings = replace(QUICK, look_s=NEVER_S, claim_s=NEVER_S)
     async with rig(settings=settings, around=Overtaken) as it:
-        task = await it.task(receiver.url)
-        await it.owe(task, receiver.url, *numbered(3))
-        await it.settled()
+        await it.deliver(receiver.url, *numbered(3))
     assert receiver.bodies == numbered(3)
 
 
 async def test_order_holds_while_calls_fail(receiver: Receiver) -> None:
     receiver.answers = lambda number: 204 if number % 3 == 2 else 500
     async with rig() as it:
-        task = await it.task(receiver.url)
-        await it.owe(task, receiver.url, *numbered(5))
-        await it.settled()
+        await it.deliver(receiver.url, *numbered(5))
     assert receiver.bodies == [body for body in numbered(5) for _ in range(3)]
     assert it.counts.pushes == {"delivered": 5, "retry": 10}
 
@@ -125,9 +119,7 @@ async def test_order_holds_while_calls_fail(receiver: Receiver) -> None:
 async def test_every_attempt_has_the_same_id(receiver: Receiver) -> None:
     receiver.answers = lambda number: (500, 503, 204)[number]
     async with rig() as it:
-        task = await it.task(receiver.url)
-        await it.owe(task, receiver.url, b"x")
-        await it.settled()
+        await it.deliver(receiver.url, b"x")
     assert len(receiver.asked) == 3
     assert len({asked.headers["webhook-id"] for asked in receiver.asked}) == 1
 
@@ -135,9 +127,7 @@ async def test_every_attempt_has_the_same_id(receiver: Receiver) -> None:
 async def test_after_the_last_attempt_it_is_a_dead_letter_and_the_next_goes_out(receiver: Receiver) -> None:
     receiver.answers = lambda number: 500 if number < 3 else 204
     async with rig() as it:
-        task = await it.task(receiver.url)
-        await it.owe(task, receiver.url, b"first", b"second")
-        await it.settled()
+        await it.deliver(receiver.url, b"first", b"second")
         (dead,) = await it.dead()
     assert receiver.bodies == [b"first", b"first", b"first", b"second"]
     assert (dead.reason, dead.attempts, dead.seq) == ("HTTP 500", 3, 1)
@@ -166,18 +156,14 @@ async def test_each_failed_attempt_is_in_the_log_with_its_host_its_cause_and_the
 
 async def test_a_call_that_arrives_is_not_in_the_log(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
     async with rig() as it:
-        task = await it.task(receiver.url)
-        await it.owe(task, receiver.url, b"x")
-        await it.settled()
+        await it.deliver(receiver.url, b"x")
     assert caplog.text == ""
 
 
 async def test_a_dead_letter_that_is_revived_elsewhere_goes_out_at_the_next_look(receiver: Receiver) -> None:
     receiver.answers = lambda number: 500 if number < 3 else 204
     async with rig() as it:
-        task = await it.task(receiver.url)
-        await it.owe(task, receiver.url, b"first")
-        await it.settled()
+        await it.deliver(receiver.url, b"first")
         assert await it.store.outbox.revive(None, 0) == 1  # and nobody wakes the courier
         await receiver.came(4)
         await it.settled()
@@ -188,9 +174,7 @@ async def test_a_dead_letter_that_another_process_revives_goes_out_too(receiver:
     receiver.answers = lambda number: 500 if number < 3 else 204
     url = f"sqlite:///{tmp_path}/store.db"
     async with rig(url=url) as it:
-        task = await it.task(receiver.url)
-        await it.owe(task, receiver.url, b"first")
-        await it.settled()
+        await it.deliver(receiver.url, b"first")
         beside = open_store(url, SystemClock())
         await beside.open(None)
         assert await beside.outbox.revive(None, SystemClock().now_ms()) == 1
@@ -203,9 +187,7 @@ async def test_a_dead_letter_that_another_process_revives_goes_out_too(receiver:
 async def test_410_ends_the_configuration(receiver: Receiver) -> None:
     receiver.answers = lambda number: 410
     async with rig() as it:
-        task = await it.task(receiver.url)
-        await it.owe(task, receiver.url, *numbered(3))
-        await it.settled()
+        await it.deliver(receiver.url, *numbered(3))
         assert await it.dead() == ()
     assert receiver.bodies == [b"0"]
     assert it.counts.pushes == {"gone": 1}
@@ -229,9 +211,7 @@ async def test_retry_after_is_honoured(receiver: Receiver) -> None:
 async def test_a_redirect_is_not_followed(receiver: Receiver) -> None:
     async with receiving() as other, rig() as it:
         receiver.answers = lambda number: (307, {"Location": other.url + "/"})
-        task = await it.task(receiver.url)
-        await it.owe(task, receiver.url, b"x")
-        await it.settled()
+        await it.deliver(receiver.url, b"x")
         (dead,) = await it.dead()
         assert other.asked == []
     assert dead.reason == "HTTP 307: redirects are not followed"
@@ -241,9 +221,7 @@ async def test_a_receiver_that_keeps_silent_is_given_up_on_after_its_time(receiv
     receiver.hold.clear()
     settings = CourierSettings(schedule=Schedule(()), attempt_s=0.5, look_s=0.05)
     async with rig(settings=settings) as it:
-        task = await it.task(receiver.url)
-        await it.owe(task, receiver.url, b"x")
-        await it.settled()
+        await it.deliver(receiver.url, b"x")
         (dead,) = await it.dead()
         assert dead.reason == "no answer within 0.5 s"
         receiver.hold.set()
@@ -260,9 +238,7 @@ async def test_an_answer_without_end_is_a_receipt_all_the_same() -> None:
 
 async def test_an_address_that_is_not_public_is_refused_where_it_is_dialled(receiver: Receiver) -> None:
     async with rig(guard=Guard()) as it:
-        task = await it.task(receiver.url)
-        await it.owe(task, receiver.url, b"x")
-        await it.settled()
+        await it.deliver(receiver.url, b"x")
         (dead,) = await it.dead()
     assert dead.reason == "address refused"
     assert receiver.asked == []
@@ -270,9 +246,7 @@ async def test_an_address_that_is_not_public_is_refused_where_it_is_dialled(rece
 
 async def test_a_host_that_the_operator_named_is_called_whatever_its_address(receiver: Receiver) -> None:
     async with rig(guard=Guard(("127.0.0.1",))) as it:
-        task = await it.task(receiver.url)
-        await it.owe(task, receiver.url, b"x")
-        await it.settled()
+        await it.deliver(receiver.url, b"x")
     assert receiver.bodies == [b"x"]
 
 
@@ -495,9 +469,7 @@ async def test_a_fault_after_the_answer_costs_one_attempt_and_ends_nothing(recei
 async def test_nothing_is_asked_of_the_store_while_nothing_is_owed(receiver: Receiver) -> None:
     settings = CourierSettings(look_s=3600)
     async with rig(settings=settings) as it:
-        task = await it.task(receiver.url)
-        await it.owe(task, receiver.url, b"x")
-        await it.settled()
+        await it.deliver(receiver.url, b"x")
         writes, still = it.store.writes, 0
         while still < 20:  # what the end of the call asked for
             await asyncio.sleep(0.01)
@@ -509,9 +481,7 @@ async def test_nothing_is_asked_of_the_store_while_nothing_is_owed(receiver: Rec
 async def test_waiting_and_dead_are_counted_at_every_look(receiver: Receiver) -> None:
     receiver.answers = lambda number: 404
     async with rig() as it:
-        task = await it.task(receiver.url)
-        await it.owe(task, receiver.url, b"x")
-        await it.settled()
+        await it.deliver(receiver.url, b"x")
         async with asyncio.timeout(DEADLINE_S):
             while it.counts.pushes_dead != 1:
                 await asyncio.sleep(0.005)

@@ -12,10 +12,10 @@ import grpc.aio
 import pytest
 from msgspec.structs import replace
 
-from dragoman import Agent, Context
+from dragoman import Agent
 from dragoman.config import Config
 from dragoman.server import Loaded, StartError, running, serving
-from tests.grpc_callers import CONFIG, DEADLINE_S, GrpcCaller, connected, grpc_served, one_loop, refusal
+from tests.grpc_callers import CONFIG, DEADLINE_S, GrpcCaller, connected, echo, grpc_served, one_loop, refusal
 from tests.ports import kept_port
 
 pytestmark = pytest.mark.anyio
@@ -23,17 +23,6 @@ pytestmark = pytest.mark.anyio
 __all__ = ["one_loop"]
 
 CARD = "/.well-known/agent-card.json"
-
-
-def echo(name: str = "echo", versions: tuple[str, ...] = ("1.0", "0.3")) -> Agent:
-    agent = Agent(name, versions=versions)
-
-    @agent.skill
-    async def give_back(ctx: Context) -> str:
-        """Say it again."""
-        return f"{name}: {ctx.text}"
-
-    return agent
 
 
 async def card_of(url: str, path: str = "", version: str = "1.0") -> dict[str, Any]:

@@ -1,12 +1,9 @@
 """Replicas as servers: settings that cannot work are refused with the fix, and restarts cost no task."""
 
 import asyncio
-import re
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,7 +22,7 @@ from dragoman.store.api import Store
 from dragoman.store.open import open_store
 from dragoman.testing.agents import echo
 from tests.drills.proxy import before
-from tests.processes import ENDS_WITH_US
+from tests.kit.processes import ServerProcess, serving_process
 from tests.push.receiver import receiving
 
 DEADLINE_S = 60.0
@@ -147,39 +144,6 @@ async def wait(ctx: Context) -> str:
 """
 
 
-@asynccontextmanager
-async def replica(folder: Path, name: str, store: str, *flags: str) -> AsyncIterator[tuple[Process, str]]:
-    """A process that serves the agent `name` alone, and its URL; it is killed at the end."""
-    (folder / f"{name}.py").write_text(GATED.format(name=name))
-    command = (
-        *ENDS_WITH_US,
-        DRAGOMAN,
-        "serve",
-        f"{name}.py",
-        "--port",
-        "0",
-        "--store",
-        store,
-        "--bus",
-        "postgres",
-        *flags,
-    )
-    with (folder / f"{name}.log").open("ab") as said:
-        process = await asyncio.create_subprocess_exec(*command, cwd=folder, stdout=PIPE, stderr=said)
-    try:
-        assert process.stdout is not None
-        async with asyncio.timeout(DEADLINE_S):
-            while found := await process.stdout.readline():
-                if (listens := re.search(rb"listens on (http://[0-9.:]+)", found)) is not None:
-                    yield process, listens[1].decode()
-                    return
-        raise AssertionError((folder / f"{name}.log").read_text())
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
-
-
 async def asked(url: str) -> tuple[int, bool]:
     """The status that a server answers, and whether it says when to come back."""
     async with aiohttp.ClientSession() as http, http.get(url) as answer:
@@ -205,6 +169,13 @@ async def stored_state(store: Store, task_id: str, *wanted: TaskState) -> TaskSt
             await asyncio.sleep(0.05)
 
 
+def replica(folder: Path, name: str, store: str, *flags: str) -> AbstractAsyncContextManager[ServerProcess]:
+    """A process that serves the agent `name` alone."""
+    (folder / f"{name}.py").write_text(GATED.format(name=name))
+    place = ("--port", "0", "--store", store, "--bus", "postgres")
+    return serving_process(folder, f"{name}.py", *place, *flags, log=f"{name}.log")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 async def test_replicas_with_different_agents_that_restart_at_once_fail_no_task(
@@ -219,18 +190,17 @@ async def test_replicas_with_different_agents_that_restart_at_once_fail_no_task(
             replica(tmp_path, "one", postgres_url, *flags) as one,
             replica(tmp_path, "other", postgres_url, *flags) as other,
         ):
-            for name, (_, url) in (("one", one), ("other", other)):
-                tasks[name] = await sent(f"{url}/agents/{name}")
+            for name, each in (("one", one), ("other", other)):
+                tasks[name] = await sent(f"{each.url}/agents/{name}")
                 await stored_state(store, tasks[name], TaskState.WORKING)
-            for process, _ in (one, other):
-                process.send_signal(how)
-            for process, _ in (one, other):
-                async with asyncio.timeout(DEADLINE_S):
-                    await process.communicate()
-        async with replica(tmp_path, "one", postgres_url, *flags) as (_, url):  # it has looked for what others left
-            assert await asked(f"{url}/agents/other/.well-known/agent-card.json") == (503, True)
-            assert await asked(f"{url}/agents/other/v1/tasks") == (503, True)
-            assert await asked(f"{url}/agents/nobody/.well-known/agent-card.json") == (404, False)
+            for each in (one, other):
+                each.signal(how)
+            for each in (one, other):
+                await each.ended()
+        async with replica(tmp_path, "one", postgres_url, *flags) as one:  # it has looked for what others left
+            assert await asked(f"{one.url}/agents/other/.well-known/agent-card.json") == (503, True)
+            assert await asked(f"{one.url}/agents/other/v1/tasks") == (503, True)
+            assert await asked(f"{one.url}/agents/nobody/.well-known/agent-card.json") == (404, False)
             (tmp_path / "gate").touch()
             assert await stored_state(store, tasks["one"], *TERMINAL) is TaskState.COMPLETED
             async with replica(tmp_path, "other", postgres_url, *flags):
@@ -247,11 +217,10 @@ async def test_a_task_whose_agent_does_not_come_back_fails_while_others_are_serv
     await store.open("test")
     try:
         async with replica(tmp_path, "one", postgres_url, "--agent-absent-s", "2"):
-            async with replica(tmp_path, "other", postgres_url) as (process, url):
-                task_id = await sent(f"{url}/agents/other")
-                process.send_signal(signal.SIGTERM)
-                async with asyncio.timeout(DEADLINE_S):
-                    await process.communicate()
+            async with replica(tmp_path, "other", postgres_url) as other:
+                task_id = await sent(f"{other.url}/agents/other")
+                other.signal(signal.SIGTERM)
+                await other.ended()
             assert await stored_state(store, task_id, *TERMINAL) is TaskState.FAILED
     finally:
         await store.close()

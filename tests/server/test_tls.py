@@ -11,7 +11,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from dragoman.server import ListeningServer, StartError, running
 from dragoman.server import tls as server_tls
 from dragoman.testing.agents import echo
 from tests.certificates import Authority, Issued
+from tests.kit.waiting import until
 from tests.processes import ENDS_WITH_US
 
 ROOT = Path(__file__).parent.parent.parent
@@ -76,12 +77,6 @@ async def serial(server: ListeningServer, authority: Authority) -> int:
     found = int(writer.get_extra_info("peercert")["serialNumber"], 16)
     writer.close()
     return found
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not happened():
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("dialect", ["1.0", "0.3"])

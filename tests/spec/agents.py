@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dragoman import Agent, Context, Reject
 from dragoman.model.card import AgentExtension, AgentProvider
 from dragoman.testing import agents as examples
+from tests.kit.agents import echoing, reporting
 
 OPTIONAL = "https://example.org/extensions/optional/v1"
 OTHER = "https://example.org/extensions/other/v1"
@@ -23,7 +24,19 @@ class Gates:
 
 def house(gates: Gates) -> list[Agent]:
     """All agents that the tests talk to, the default one first."""
-    return [_script(gates), _strict(), _plain(), _direct(), _mute(), _auto(), *_examples()]
+    return [_script(gates), *_echoing(), *_examples()]
+
+
+def _echoing() -> list[Agent]:
+    """Each says it again, in its own circumstances."""
+    plain = {"input_modes": ["text/plain"], "output_modes": ["text/plain"]}
+    return [
+        echoing("strict", skill="echo", extensions=[AgentExtension(uri=REQUIRED, required=True)]),
+        echoing("plain", skill="echo", **plain),
+        echoing("direct", skill="echo", direct=True),
+        echoing("mute", skill="echo", streams=False),
+        reporting(direct_wait_s=60),
+    ]
 
 
 def _examples() -> list[Agent]:
@@ -81,62 +94,5 @@ def _script(gates: Gates) -> Agent:
                 await ctx.artifact({"two": 2}, name="second")
             case _:
                 yield list(ctx.parts)
-
-    return agent
-
-
-def _strict() -> Agent:
-    agent = Agent("strict", extensions=[AgentExtension(uri=REQUIRED, required=True)])
-
-    @agent.skill
-    async def echo(ctx: Context) -> str:
-        """Says it again, to those who know the extension."""
-        return ctx.text
-
-    return agent
-
-
-def _plain() -> Agent:
-    agent = Agent("plain", input_modes=["text/plain"], output_modes=["text/plain"])
-
-    @agent.skill
-    async def echo(ctx: Context) -> str:
-        """Takes and gives text only."""
-        return ctx.text
-
-    return agent
-
-
-def _direct() -> Agent:
-    agent = Agent("direct", direct=True)
-
-    @agent.skill
-    async def echo(ctx: Context) -> str:
-        """Answers with a message."""
-        return ctx.text
-
-    return agent
-
-
-def _auto() -> Agent:
-    agent = Agent("auto", direct="auto", direct_wait_s=60)
-
-    @agent.skill
-    async def echo(ctx: Context) -> AsyncIterator[str]:
-        """Answers with a message, and with a task if it is to report."""
-        if ctx.text.startswith("report"):
-            await ctx.status("reporting")
-        yield ctx.text
-
-    return agent
-
-
-def _mute() -> Agent:
-    agent = Agent("mute", streams=False)
-
-    @agent.skill
-    async def echo(ctx: Context) -> str:
-        """Cannot stream."""
-        return ctx.text
 
     return agent

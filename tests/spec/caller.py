@@ -80,7 +80,31 @@ class Frame(Struct, frozen=True):
         return lanes.text_view(self.raw.get("artifact", self.raw))
 
 
-class Stream(Struct):
+class Frames(Struct):
+    """A stream, over any binding."""
+
+    async def next(self) -> Frame | None:
+        """The next event; None at the end."""
+        raise NotImplementedError
+
+    async def rest(self) -> list[Frame]:
+        """All that comes until the end."""
+        frames = []
+        while (frame := await self.next()) is not None:
+            frames.append(frame)
+        return frames
+
+    async def until(self, text: str) -> list[Frame]:
+        """The events up to the one with that text."""
+        frames = []
+        while (frame := await self.next()) is not None:
+            frames.append(frame)
+            if frame.text == text:
+                return frames
+        raise AssertionError(f"the stream ended without {text!r}: {frames}")
+
+
+class Stream(Frames):
     """An open stream, or the refusal that came instead."""
 
     lane: Lane
@@ -102,24 +126,8 @@ class Stream(Struct):
                 self.ready.extend(_frame(self.lane, event.id, event.data) for event in self.parser.feed(piece))
         return self.ready.pop(0)
 
-    async def rest(self) -> list[Frame]:
-        """All that comes until the end."""
-        frames = []
-        while (frame := await self.next()) is not None:
-            frames.append(frame)
-        return frames
 
-    async def until(self, text: str) -> list[Frame]:
-        """The events up to the one with that text."""
-        frames = []
-        while (frame := await self.next()) is not None:
-            frames.append(frame)
-            if frame.text == text:
-                return frames
-        raise AssertionError(f"the stream ended without {text!r}: {frames}")
-
-
-class GrpcStream(Struct):
+class GrpcStream(Frames):
     """An open stream over gRPC, or the refusal that came instead. The ids of its frames are in their metadata."""
 
     lane: Lane
@@ -140,22 +148,6 @@ class GrpcStream(Struct):
         if not content.get("metadata", True):
             del content["metadata"]
         return Frame(event_id, _FRAMES[name], content)
-
-    async def rest(self) -> list[Frame]:
-        """All that comes until the end."""
-        frames = []
-        while (frame := await self.next()) is not None:
-            frames.append(frame)
-        return frames
-
-    async def until(self, text: str) -> list[Frame]:
-        """The events up to the one with that text."""
-        frames = []
-        while (frame := await self.next()) is not None:
-            frames.append(frame)
-            if frame.text == text:
-                return frames
-        raise AssertionError(f"the stream ended without {text!r}: {frames}")
 
 
 class Caller(Struct, frozen=True):
@@ -202,7 +194,7 @@ class Caller(Struct, frozen=True):
         return await self.call("cancel", {"id": task_id})
 
     @asynccontextmanager
-    async def stream(self, text: str = "say hi", **said: Any) -> AsyncIterator[Stream | GrpcStream]:
+    async def stream(self, text: str = "say hi", **said: Any) -> AsyncIterator[Frames]:
         """Send a message and read what follows."""
         headers = said.pop("headers", None)
         async with self.streamed("stream", params(text, **said), headers) as stream:
@@ -216,7 +208,7 @@ class Caller(Struct, frozen=True):
         since: str | None = None,
         verb: str | None = None,
         **params: Any,
-    ) -> AsyncIterator[Stream | GrpcStream]:
+    ) -> AsyncIterator[Frames]:
         """Follow a task."""
         async with self.streamed("subscribe", {"id": task_id, **params}, headers, since, verb) as stream:
             yield stream
@@ -249,7 +241,7 @@ class Caller(Struct, frozen=True):
         headers: Mapping[str, str] | None = None,
         since: str | None = None,
         verb: str | None = None,
-    ) -> AsyncIterator[Stream | GrpcStream]:
+    ) -> AsyncIterator[Frames]:
         """Ask for an operation that is answered with a stream."""
         if self.lane.grpc:
             assert self.channel is not None

@@ -8,7 +8,19 @@ from dragoman.testing import agents as examples
 from tests.spec.caller import Caller
 from tests.spec.conftest import House
 from tests.spec.failures import BAD_REQUEST
-from tests.spec.lanes import EVERYWHERE, REST_03, REST_1, RPC_1, Lane, over_grpc, over_grpc_1, task_view
+from tests.spec.lanes import (
+    EVERYWHERE,
+    GRPC_03,
+    GRPC_1,
+    REST_03,
+    REST_1,
+    RPC_1,
+    Lane,
+    lane_id,
+    over_grpc,
+    over_grpc_1,
+    task_view,
+)
 
 HOOK = "https://127.0.0.1:9/hook"
 """A webhook that may be registered, at a port where nobody listens (RFC 863)."""
@@ -23,9 +35,9 @@ PUSH = {
 }
 
 
-@pytest.fixture(params=EVERYWHERE, ids=lambda lane: lane.name.replace(" ", "-"))
+@pytest.fixture(params=[*EVERYWHERE, GRPC_1, GRPC_03], ids=lane_id)
 def anywhere(request: Any, served: House) -> Caller:
-    """A caller in every lane there is."""
+    """A caller in every lane there is, and over gRPC."""
     return served.caller(request.param)
 
 
@@ -52,6 +64,7 @@ async def test_a_task_is_read(anywhere: Caller) -> None:
     assert (await anywhere.get(sent.id)).task == sent
 
 
+@pytest.mark.parametrize("anywhere", [*EVERYWHERE, GRPC_1], indirect=True, ids=lane_id)
 async def test_tasks_are_listed(anywhere: Caller) -> None:
     """§3.1.4: the tasks of a context."""
     sent = (await anywhere.send()).task
@@ -128,6 +141,7 @@ def webhooks(result: Any) -> list[tuple[str, str]]:
     return [(each["id"], each["url"]) for each in bare]
 
 
+@pytest.mark.parametrize("anywhere", EVERYWHERE, indirect=True, ids=lane_id)
 async def test_a_webhook_is_registered_read_listed_and_forgotten(anywhere: Caller) -> None:
     """§3.1.7 to §3.1.10: and what only its owner may know is not given back (§13.2)."""
     task = (await anywhere.send("say hi")).task
@@ -177,6 +191,7 @@ async def test_a_webhook_that_comes_with_a_message_is_the_tasks(caller: Caller) 
     assert webhooks(listed.result) == [("c", HOOK)]
 
 
+@pytest.mark.parametrize("anywhere", [*EVERYWHERE, GRPC_1], indirect=True, ids=lane_id)
 async def test_the_extended_card_is_an_unsupported_operation(anywhere: Caller) -> None:
     """§3.1.11, §3.3.4: the card says `extendedAgentCard: false`."""
     (await anywhere.call("extended_card", {})).refused("UnsupportedOperation")

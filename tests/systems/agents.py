@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 from dragoman import Agent, Context
 from dragoman.dialects.protoagent.extensions import TOOL_CALL
+from tests.kit.agents import echoing, reporting
 from tests.spec.agents import Gates
 
 REPORT = (
@@ -26,31 +27,11 @@ PIECES = 60
 
 def house(gates: Gates) -> list[Agent]:
     """The default one first; all do the same."""
-    return [*(_agent(agent_id, gates) for agent_id in ("desk", "my-agent", "other")), _direct(), _auto()]
-
-
-def _direct() -> Agent:
-    agent = Agent("direct", direct=True)
-
-    @agent.skill
-    async def echo(ctx: Context) -> str:
-        """Answers with a message, where there is such an answer."""
-        return ctx.text
-
-    return agent
-
-
-def _auto() -> Agent:
-    agent = Agent("auto", direct="auto", direct_wait_s=60)
-
-    @agent.skill("auto")
-    async def echo(ctx: Context) -> AsyncIterator[str]:
-        """Answers with a message, and with a task if it is to report."""
-        if ctx.text.startswith("report"):
-            await ctx.status("reporting")
-        yield ctx.text
-
-    return agent
+    return [
+        *(_agent(agent_id, gates) for agent_id in ("desk", "my-agent", "other")),
+        echoing("direct", skill="echo", direct=True),
+        reporting(direct_wait_s=60),
+    ]
 
 
 def _agent(agent_id: str, gates: Gates) -> Agent:

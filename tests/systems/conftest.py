@@ -16,6 +16,7 @@ from dragoman.config import Config
 from dragoman.dialects.sse import Parser
 from dragoman.server import serving
 from tests.ports import kept_port
+from tests.shared_store import shared_store
 from tests.spec.agents import Gates
 from tests.systems.agents import house
 
@@ -169,3 +170,13 @@ async def served() -> AsyncIterator[Site]:
     """The default agent is `desk`."""
     async with site() as running:
         yield running
+
+
+@pytest.fixture(params=["memory", "postgres"])
+async def shared_url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
+    """The URL of a store that all servers share."""
+    if request.param == "postgres":
+        yield request.getfixturevalue("used_postgres_url")
+    else:
+        async with shared_store(monkeypatch):
+            yield "memory:"

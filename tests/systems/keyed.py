@@ -1,6 +1,5 @@
 """A server whose callers have keys: who they are, and what each of them may do."""
 
-import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,12 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from dragoman.auth.keys import digest_of, make_key
-from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole
-from dragoman.store.api import Store
-from dragoman.store.keyring import StoredKey
-from dragoman.store.open import open_store
+from tests.kit.places import add_key, beside, sqlite_url
 from tests.systems.conftest import Site, site
 
 
@@ -54,28 +49,13 @@ def secret_of(key: str) -> str:
 
 
 @asynccontextmanager
-async def beside(store: str) -> AsyncIterator[Store]:
-    """The store, as a command opens it while the server runs."""
-    opened = open_store(store, SystemClock())
-    await opened.open(None)
-    try:
-        yield opened
-    finally:
-        await opened.close()
-
-
-@asynccontextmanager
 async def keyed(folder: Path, holders: Mapping[str, Holder], **changes: Any) -> AsyncIterator[House]:
     """A server with these settings, on a store that has a key for each."""
-    url = f"sqlite:///{folder}/keyed.db"
+    url = sqlite_url(folder)
     keys: dict[str, str] = {}
     ids: dict[str, str] = {}
     async with beside(url) as store:
         for holder, who in holders.items():
-            made = make_key(secrets.token_bytes)
-            keys[holder], ids[holder] = made.text, made.id
-            limits: dict[str, Any] = {"role": AccessRole.CALLER, "agents": None, "scopes": None, **who.limits}
-            digest = digest_of(made.text)
-            await store.keys.add(StoredKey(id=made.id, name=who.name, digest=digest, made_ms=0, **limits))
+            ids[holder], keys[holder] = await add_key(store, who.name, **who.limits)
     async with site(store=url, **changes) as running:
         yield House(running, keys, ids, url)

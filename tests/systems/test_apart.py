@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.kit.places import beside
 from tests.systems.asks import ASKS, CONFIG, Ask, V, filled, named, rpc
 from tests.systems.conftest import DEADLINE_S, HOOK, Json, Site, Told
-from tests.systems.keyed import ANNA, WORKERS, House, beside, keyed
+from tests.systems.keyed import ANNA, WORKERS, House, keyed
 from tests.systems.speakers import ALL, KAOS, NEW, OLD, Speaker, task_of
 from tests.systems.test_foreign import same
 

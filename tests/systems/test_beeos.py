@@ -6,6 +6,7 @@ import pytest
 
 from tests.dialects.shown import further_keys, holds
 from tests.systems.conftest import HOOK, Frame, Site, site
+from tests.systems.speakers import BEEOS
 
 FURTHER = further_keys("BeeOS")
 PATH = "/desk"
@@ -36,13 +37,6 @@ def said(text: str, **more: Any) -> dict[str, Any]:
     return {"message": {"role": "user", "parts": [{"kind": "text", "text": text}]}, **more}
 
 
-async def running(served: Site, name: str) -> str:
-    params = said(f"wait {name}", configuration={"blocking": False})
-    task_id: str = (await served.rpc(PATH, "SendMessage", params)).result["id"]
-    await served.begun(name, task_id)
-    return task_id
-
-
 @pytest.mark.parametrize("headers", [V, {}], ids=["with the version", "without"])
 async def test_the_examples_of_send_and_get(served: Site, headers: dict[str, str]) -> None:
     told = await served.post(PATH, SEND, **headers)
@@ -59,7 +53,7 @@ async def test_the_examples_of_send_and_get(served: Site, headers: dict[str, str
 
 
 async def test_the_example_of_cancel(served: Site) -> None:
-    task_id = await running(served, "beeos-cancel")
+    task_id = await BEEOS.start(served, "beeos-cancel")
     cancel = {"jsonrpc": "2.0", "id": 3, "method": "CancelTask", "params": {"id": task_id}}
     told = await served.post(PATH, cancel, **V)
     shown = {"id": task_id, "status": {"state": "canceled", "timestamp": "..."}, "artifacts": []}
@@ -161,7 +155,7 @@ def _bodies(frames: list[tuple[str, str]]) -> list[tuple[str, Any]]:
 
 
 async def test_a_running_task_is_followed_by_get_and_by_subscribing(served: Site) -> None:
-    task_id = await running(served, "beeos-follow")
+    task_id = await BEEOS.start(served, "beeos-follow")
     subscribe = {"jsonrpc": "2.0", "id": 5, "method": "SubscribeToTask", "params": {"id": task_id}}
     async with (
         served.flow(f"{PATH}/stream?task_id={task_id}&since=0", None, verb="GET") as replayed,
@@ -209,7 +203,7 @@ async def test_an_alias_is_answered_as_what_it_stands_for(served: Site) -> None:
 
 
 async def test_only_a_worker_is_completed_from_outside(served: Site) -> None:
-    task_id = await running(served, "beeos-complete")
+    task_id = await BEEOS.start(served, "beeos-complete")
     artifacts = [{"parts": [{"kind": "text", "text": "Done!"}]}]
     status = {"state": "working", "message": "Processing step 2 of 5..."}
     for methods, params in (

@@ -25,8 +25,10 @@ from dragoman.server import serving
 from tests.agents.model.completions import Completions, called, completions, delta, refused, said, silent
 from tests.agents.model.test_agent import model
 from tests.agents.model.test_tool_loop import ADD, Adding
-from tests.systems.test_upstream import CONFIG, DEADLINE_S, asked, text_of, until
-from tests.systems.test_upstream import said as status_of
+from tests.kit.places import asked
+from tests.kit.values import text_of, told_by
+from tests.kit.waiting import until
+from tests.systems.test_upstream import CONFIG, DEADLINE_S
 
 
 @pytest.fixture
@@ -98,7 +100,7 @@ async def test_a_refusal_is_a_rejected_task_and_a_fault_a_failed_one(api: Comple
         assert (await asked(connection, "Hi")).status.state is TaskState.REJECTED
         task = await asked(connection, "Hi")
         assert task.status.state is TaskState.FAILED
-        assert "credentials" in status_of(task)
+        assert "credentials" in told_by(task)
 
 
 async def test_an_endpoint_or_a_server_of_tools_that_is_away_is_named_by_ready(api: Completions) -> None:
@@ -136,7 +138,7 @@ async def ended(connection: Connection, task_id: str) -> str:
     async with asyncio.timeout(DEADLINE_S):
         while (task := await connection.get(task_id)).status.state is TaskState.WORKING:
             await asyncio.sleep(0.02)
-    assert task.status.state is TaskState.COMPLETED, status_of(task)
+    assert task.status.state is TaskState.COMPLETED, told_by(task)
     return text_of(task)
 
 
@@ -148,8 +150,8 @@ async def test_an_approval_outlives_a_restart_and_the_model_is_not_asked_again(a
         async with served(model(api.url, tools=tools), kept) as connection:
             task = await asked(connection, answer, task_id=task_id)
             task_id = task.id
-            assert task.status.state is state, status_of(task)
-            assert status_of(task).startswith("May I call add with ")
+            assert task.status.state is state, told_by(task)
+            assert told_by(task).startswith("May I call add with ")
     async with served(model(api.url, tools=tools), kept) as connection:
         task = await asked(connection, "no", task_id=task_id)
     assert (task.status.state, text_of(task)) == (TaskState.COMPLETED, "It is 3.")

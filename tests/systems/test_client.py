@@ -11,11 +11,11 @@ from dragoman.client import ApiKey, connect
 from dragoman.client.connection import Connection
 from dragoman.config import Config
 from dragoman.model.errors import TaskNotCancelable, TaskNotFound
-from dragoman.model.message import Message
 from dragoman.model.task import Task
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 from dragoman.server import serving
 from dragoman.testing import agents
+from tests.kit.values import text_of
 from tests.systems.conftest import DEADLINE_S, HOOK, Site
 
 KEY = "a-key-of-the-tests-0123456789"
@@ -68,11 +68,6 @@ async def agent(served: Site, way: Way) -> AsyncIterator[Connection]:
         assert (agent.interface.dialect, agent.interface.binding) == (way.dialect, way.binding)
         assert (agent.card is not None) == way.found
         yield agent
-
-
-def text_of(task: Task | Message) -> str:
-    assert isinstance(task, Task)
-    return "".join(part.text or "" for artifact in task.artifacts for part in artifact.parts)
 
 
 def state_of(update: Update) -> TaskState | None:

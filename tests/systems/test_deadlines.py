@@ -14,7 +14,7 @@ from dragoman import Agent, Context
 from dragoman.cli.entries import make_agent
 from dragoman.config import load
 from dragoman.server import serving
-from tests.systems.test_programs import gone
+from tests.kit.processes import gone
 
 DEADLINE_S = 60.0
 V1 = {"A2A-Version": "1.0"}

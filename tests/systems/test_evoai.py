@@ -11,6 +11,7 @@ from dragoman.config.agents import AgentEntry
 from tests.dialects.shown import further_keys, holds
 from tests.systems.agents import PIECE, PIECES, REPORT
 from tests.systems.conftest import HOOK, Site, site
+from tests.systems.speakers import EVOAI
 
 FURTHER = further_keys("Evo AI")
 SET_PUSH, GET_PUSH = "tasks/pushNotificationConfig/set", "tasks/pushNotificationConfig/get"
@@ -55,13 +56,6 @@ def call(method: str, params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": "r", "method": method, "params": params}
 
 
-async def running(served: Site, name: str) -> str:
-    params = said(f"wait {name}", configuration={"blocking": False})
-    task_id: str = (await served.rpc(PATH, "message/send", params)).result["id"]
-    await served.begun(name, task_id, "my-agent")
-    return task_id
-
-
 async def test_the_example_of_a_stream(served: Site) -> None:
     async with served.flow(PATH, STREAM, **HEADERS) as flow:
         assert flow.answer.status == 200
@@ -99,7 +93,7 @@ def _without_time(body: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("key", ["taskId", "id"])
 async def test_a_task_is_read_canceled_and_followed_by_either_key(served: Site, key: str) -> None:
-    task_id = await running(served, f"evo-{key}")
+    task_id = await EVOAI.start(served, f"evo-{key}", "my-agent")
     got = (await served.post(PATH, call("tasks/get", {key: task_id}))).body
     assert list(got) == ["jsonrpc", "result", "id"]
     assert (got["result"]["id"], got["result"]["status"]["state"]) == (task_id, "working")

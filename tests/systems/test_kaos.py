@@ -7,6 +7,7 @@ import pytest
 
 from tests.dialects.shown import further_keys, holds
 from tests.systems.conftest import HOOK, Site, site
+from tests.systems.speakers import KAOS
 
 FURTHER = further_keys("KAOS")
 
@@ -36,13 +37,6 @@ TASK = {
 
 def said(text: str, **more: Any) -> dict[str, Any]:
     return {"message": {"role": "user", "parts": [{"type": "text", "text": text}]}, **more}
-
-
-async def running(served: Site, name: str) -> str:
-    params = said(f"wait {name}", configuration={"mode": "autonomous"})
-    task_id: str = (await served.rpc("/", "SendMessage", params)).result["id"]
-    await served.begun(name, task_id)
-    return task_id
 
 
 async def test_the_examples_of_send_get_and_cancel(served: Site) -> None:
@@ -77,7 +71,7 @@ async def test_the_aliases(served: Site) -> None:
 
 
 async def test_a_running_task_is_processing_and_can_be_canceled(served: Site) -> None:
-    task_id = await running(served, "kaos-cancel")
+    task_id = await KAOS.start(served, "kaos-cancel")
     working = (await served.rpc("/", "GetTask", {"id": task_id})).result
     assert (working["status"]["state"], working["status"]["message"]) == ("working", "waiting")
     canceled = (await served.rpc("/", "CancelTask", {"id": task_id})).result

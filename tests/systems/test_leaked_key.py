@@ -18,10 +18,10 @@ from dragoman.engine.key_stops import KeyStops
 from dragoman.model.card import Profile
 from dragoman.model.principal import AccessRole
 from dragoman.server import serving
+from tests.kit.places import beside
 from tests.postgres import PostgresServer
 from tests.push.receiver import Receiver, receiving
 from tests.systems.conftest import DEADLINE_S
-from tests.systems.keyed import beside
 from tests.systems.test_who_did_what import command
 
 V1 = {"A2A-Version": "1.0"}

@@ -12,9 +12,10 @@ from dragoman.model.ids import SystemClock
 from dragoman.model.principal import KeyLimits, Scope
 from dragoman.model.task import Usage
 from dragoman.store.usage import AnswerUsage, used_by_answer
+from tests.kit.places import beside
 from tests.spec.proto import V1
 from tests.systems.conftest import Json, Site, Told
-from tests.systems.keyed import Holder, House, beside, keyed
+from tests.systems.keyed import Holder, House, keyed
 
 V = {"a2a_version": "1.0"}
 ID = "as-sent"

@@ -17,12 +17,12 @@ from dragoman.cli.loader import load_agents
 from dragoman.client import Connection
 from dragoman.config import Config, load
 from dragoman.engine.api import Runner
-from dragoman.model.message import Message
-from dragoman.model.task import Task, TaskState
-from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
+from dragoman.model.task import TaskState
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate
 from dragoman.server import serving
 from dragoman.testing.loopback import CONFIG, client
 from tests.agents.mcp.peer import PYTHON, SCRIPT, at, call, listening, tools
+from tests.kit.values import text_of
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
@@ -106,11 +106,6 @@ def start(endpoint: str, tmp_path: Path) -> Start:
     return started
 
 
-def words(task: Task | Message | Update) -> str:
-    assert isinstance(task, Task)
-    return "".join(part.text or "" for artifact in task.artifacts for part in artifact.parts)
-
-
 async def test_a_tool_is_called_and_its_result_told_to_the_model(start: Start, model: Model) -> None:
     async with start(CLI) as agent:
         updates = [update async for update in agent.stream('call add {"a": 1, "b": 2}')]
@@ -137,7 +132,7 @@ async def test_tools_of_several_servers_are_told_apart(start: Start, model: Mode
     with listening("json") as url:
         async with start(f'run = "mcp:{url}"\nname = "web"\nallow = ["echo"]', f'{CLI}\nname = "files"') as agent:
             task = await agent.send('call files__echo {"text": "hi"}')
-    assert words(task) == "it says hi"
+    assert text_of(task) == "it says hi"
     assert model.offered[:2] == ["web__echo", "files__echo"]
 
 
@@ -148,7 +143,7 @@ async def test_a_call_that_needs_approval_waits_for_it(start: Start, model: Mode
         assert '"hi"' in task.status.message.text
         assert len(model.asked) == 1
         done = await agent.send("yes", task_id=task.id, context_id=task.context_id)
-        assert (done.status.state, words(done)) == (TaskState.COMPLETED, "it says hi")
+        assert (done.status.state, text_of(done)) == (TaskState.COMPLETED, "it says hi")
         free = await agent.send('call add {"a": 1, "b": 1}')
         assert free.status.state is TaskState.COMPLETED
 
@@ -162,7 +157,7 @@ async def test_a_call_that_waits_for_approval_is_made_after_a_restart(
         assert task.status.state is TaskState.INPUT_REQUIRED
     async with start(f'{CLI}\napprove = "always"', store=store) as agent:
         done = await agent.send("yes", task_id=task.id, context_id=task.context_id)
-    assert (done.status.state, words(done)) == (TaskState.COMPLETED, "it says hi")
+    assert (done.status.state, text_of(done)) == (TaskState.COMPLETED, "it says hi")
     assert len(model.asked) == 2, "the model is not asked again for what it has said"
 
 
@@ -171,7 +166,7 @@ async def test_a_call_that_is_not_approved_is_not_made(start: Start) -> None:
         task = await agent.send("call die {}")
         done = await agent.send("no, never", task_id=task.id, context_id=task.context_id)
         assert done.status.state is TaskState.COMPLETED
-        assert "does not allow" in words(done)
+        assert "does not allow" in text_of(done)
 
 
 async def test_a_model_that_calls_for_ever_is_stopped(start: Start, model: Model) -> None:
@@ -186,15 +181,15 @@ async def test_a_server_that_dies_fails_its_call_and_not_the_task(start: Start) 
     async with start(CLI) as agent:
         task = await agent.send("call die {}")
         assert task.status.state is TaskState.COMPLETED
-        assert "has ended" in words(task)
-        assert words(await agent.send('call echo {"text": "back"}')) == "it says back"
+        assert "has ended" in text_of(task)
+        assert text_of(await agent.send('call echo {"text": "back"}')) == "it says back"
 
 
 async def test_a_server_that_is_not_there_offers_nothing(start: Start, model: Model) -> None:
     async with start('run = "mcp:http://127.0.0.1:9/mcp"') as agent:
         task = await agent.send("call echo {}")
         assert task.status.state is TaskState.COMPLETED
-        assert "no tool" in words(task)
+        assert "no tool" in text_of(task)
         assert model.offered == []
 
 
@@ -227,4 +222,4 @@ async def test_the_skills_of_another_dragoman_are_tools(start: Start) -> None:
     async with serving(CONFIG, [adder]) as url, start(f'run = "mcp:{url}/mcp"') as agent:
         task = await agent.send('call adder {"message": "1 2 3"}')
     assert task.status.state is TaskState.COMPLETED
-    assert words(task).startswith("it says 6")
+    assert text_of(task).startswith("it says 6")

@@ -7,9 +7,10 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from dragoman import Agent, Context
+from dragoman import Agent
 from dragoman.client import NoInterface, connect
 from dragoman.server import serving
+from tests.kit.agents import echoing
 from tests.systems.conftest import CONFIG, Gates, Json, Site
 
 SEND_1 = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}
@@ -17,19 +18,9 @@ SEND_03 = {"message": {"kind": "message", "messageId": "m", "role": "user", "par
 V1, V03 = {"a2a_version": "1.0"}, {"a2a_version": "0.3"}
 
 
-def agent_in(agent_id: str, *versions: str) -> Agent:
-    agent = Agent(agent_id, versions=versions)
-
-    @agent.skill
-    async def echo(ctx: Context) -> str:
-        return ctx.text
-
-    return agent
-
-
 @pytest.fixture(scope="module")
 async def served() -> AsyncIterator[Site]:
-    agents = [agent_in("new", "1.0"), agent_in("old", "0.3")]
+    agents = [echoing("new", versions=("1.0",)), echoing("old", versions=("0.3",))]
     async with serving(CONFIG, agents) as url, aiohttp.ClientSession() as http:
         yield Site(url, http, Gates())
 
@@ -93,7 +84,7 @@ async def test_vendors_are_served_whatever_the_versions(served: Site, agent: str
 
 async def test_a_server_that_is_kaos_says_so_on_its_card_whatever_the_versions() -> None:
     config = replace(CONFIG, profile="kaos")
-    async with serving(config, [agent_in("new", "1.0")]) as url, aiohttp.ClientSession() as http:
+    async with serving(config, [echoing("new", versions=("1.0",))]) as url, aiohttp.ClientSession() as http:
         assert (await card_at(Site(url, http, Gates()), ""))["supportedProtocols"] == ["jsonrpc"]
 
 

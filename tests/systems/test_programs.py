@@ -4,7 +4,6 @@ killed."""
 import asyncio
 import os
 import re
-import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -25,7 +24,10 @@ from dragoman.model.message import Message, Part
 from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import ArtifactUpdate
 from dragoman.server import serving
-from tests.processes import ENDS_WITH_US
+from tests.agents.program.test_agent import READS
+from tests.kit.places import asked
+from tests.kit.processes import alive, gone, serving_process
+from tests.kit.values import text_of, told_by
 
 ROOT = Path(__file__).parents[2]
 DRAGOMAN = Path(sys.executable).parent / "dragoman"
@@ -56,41 +58,12 @@ async def fronted(runner: Runner, config: Config = CONFIG) -> AsyncIterator[Conn
         yield connection
 
 
-async def asked(connection: Connection, content: Any, **around: Any) -> Task:
-    async with asyncio.timeout(DEADLINE_S):
-        answer = await connection.send(content, **around)
-    assert isinstance(answer, Task)
-    return answer
-
-
-def text_of(task: Task) -> str:
-    return "".join(part.text or "" for artifact in task.artifacts for part in artifact.parts)
-
-
-def said(task: Task) -> str:
-    return "" if task.status.message is None else task.status.message.text
-
-
 async def told(connection: Connection, task_id: str, words: int) -> list[str]:
     """The words of the task's result, once there are so many."""
     async with asyncio.timeout(DEADLINE_S):
         while len(found := text_of(await connection.get(task_id)).split()) < words:
             await asyncio.sleep(0.02)
     return found
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-async def gone(*pids: int) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while any(alive(pid) for pid in pids):
-            await asyncio.sleep(0.01)
 
 
 async def test_a_program_answers_with_a_message_or_a_task(tmp_path: Path) -> None:
@@ -129,15 +102,15 @@ async def test_the_example_in_bash(tmp_path: Path) -> None:
 async def test_the_example_in_node(tmp_path: Path) -> None:
     async with fronted(example("trip.mjs", tmp_path)) as connection:
         task = await asked(connection, "Lyon")
-        assert (task.status.state, said(task)) == (TaskState.INPUT_REQUIRED, "How many days in Lyon?")
+        assert (task.status.state, told_by(task)) == (TaskState.INPUT_REQUIRED, "How many days in Lyon?")
         task = await asked(connection, "2", task_id=task.id)
-        assert task.status.state is TaskState.COMPLETED, said(task)
+        assert task.status.state is TaskState.COMPLETED, told_by(task)
         assert text_of(task) == "Day 1: a walk in Lyon.\nDay 2: a walk in Lyon.\n"
         data = [part.data for artifact in task.artifacts for part in artifact.parts if part.data is not UNSET]
         assert data == [{"city": "Lyon", "days": 2}]
         task = await asked(connection, "Lyon")
         task = await asked(connection, "never", task_id=task.id)
-        assert (task.status.state, said(task)) == (TaskState.REJECTED, "A trip takes 1 to 30 days.")
+        assert (task.status.state, told_by(task)) == (TaskState.REJECTED, "A trip takes 1 to 30 days.")
 
 
 # -- a server and its program ------------------------------------------------------------------------------------------
@@ -177,17 +150,8 @@ async def test_a_program_that_has_gone_since_fails_its_task_with_a_reference(tmp
     async with fronted(runner) as connection:
         task = await asked(connection, "go")
         assert task.status.state is TaskState.FAILED
-        assert re.fullmatch(r"The agent failed \(reference \w{12}\)\.", said(task))
+        assert re.fullmatch(r"The agent failed \(reference \w{12}\)\.", told_by(task))
 
-
-PYTHON = f"{shlex.quote(sys.executable)} -I -S -c"
-"""A Python that starts in a tenth of the time that the `python3` of a version manager takes."""
-
-READS = f"""
-text() {{ {PYTHON} 'import json, sys; print(json.load(sys.stdin)["text"])'; }}
-answers() {{ {PYTHON} 'import json, sys; print(len(json.load(sys.stdin)["answers"]))'; }}
-answer() {{ {PYTHON} 'import json, sys; print(json.load(sys.stdin)["answers"][int(sys.argv[1])]["text"])' "$1"; }}
-"""
 
 ASKS = (
     READS
@@ -277,27 +241,7 @@ async def test_a_waiting_program_is_killed_when_its_server_stops(tmp_path: Path)
 # -- a process that is killed ------------------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def process(folder: Path) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
-    """`dragoman serve` in a process of its own; it is killed in the end."""
-    command = [*ENDS_WITH_US, str(DRAGOMAN), "serve", "--store", f"sqlite:///{folder / 'tasks.db'}", "--port", "0"]
-    with (folder / "log").open("ab") as log:
-        server = await asyncio.create_subprocess_exec(*command, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=log)
-    assert server.stdout is not None
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            while line := await server.stdout.readline():
-                if found := re.search(rb"listens on (http://\S+)/ ", line):
-                    yield found[1].decode(), server
-                    break
-            else:
-                raise AssertionError((folder / "log").read_text())
-    finally:
-        if server.returncode is None:
-            server.kill()
-        await server.communicate()
-
-
+SERVE = ("--store", "sqlite:///tasks.db", "--port", "0")
 BROOD = "trap '' TERM; setsid -f bash -c 'echo $$; exec sleep 60'; sleep 60 & echo $! $$; wait; wait"
 
 
@@ -307,14 +251,14 @@ async def test_nothing_of_a_program_outlives_its_server(
     tmp_path: Path, number: signal.Signals, restartable: bool
 ) -> None:
     agent(tmp_path, BROOD, restartable=restartable, grace_s=0.5)
-    async with process(tmp_path) as (url, server), connect(f"{url}/agents/program") as connection:
+    async with serving_process(tmp_path, *SERVE) as server, connect(f"{server.url}/agents/program") as connection:
         task = await asked(connection, "go", return_immediately=True)
         pids = [int(pid) for pid in await told(connection, task.id, 3)]
         assert all(map(alive, pids))
-        server.send_signal(number)
+        server.signal(number)
         await gone(*pids)
-        await server.wait()
-    async with process(tmp_path) as (url, _), connect(f"{url}/agents/program") as connection:
+        await server.ended()
+    async with serving_process(tmp_path, *SERVE) as server, connect(f"{server.url}/agents/program") as connection:
         if restartable:
             async with asyncio.timeout(DEADLINE_S):  # until the first chunk of the new start replaces the old ones
                 while {int(pid) for pid in await told(connection, task.id, 3)} & set(pids):
@@ -323,4 +267,4 @@ async def test_nothing_of_a_program_outlives_its_server(
             assert task.status.state is TaskState.CANCELED
         else:
             assert (await connection.get(task.id)).status.message.metadata == {"reason": "interrupted"}  # type: ignore[union-attr]
-    assert "Traceback" not in (tmp_path / "log").read_text()
+    assert "Traceback" not in server.said()

@@ -8,6 +8,7 @@ import pytest
 
 from tests.dialects.shown import further_keys, holds
 from tests.systems.conftest import HOOK, Frame, Site, site
+from tests.systems.speakers import PROTOAGENT
 
 FURTHER = further_keys("protoAgent")
 PATH = "/a2a"
@@ -30,13 +31,6 @@ def said(text: str, **more: Any) -> dict[str, Any]:
 
 def call(method: str, params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": "caller-chosen", "method": method, "params": params}
-
-
-async def running(served: Site, name: str, verb: str = "wait") -> str:
-    params = said(f"{verb} {name}", configuration={"blocking": False})
-    task_id: str = (await served.rpc(PATH, "message/send", params)).result["id"]
-    await served.begun(name, task_id)
-    return task_id
 
 
 async def test_the_example_of_send(served: Site) -> None:
@@ -105,7 +99,7 @@ async def test_a_task_is_read_in_both_ways(served: Site) -> None:
 
 
 async def test_cancel_stops_what_runs_and_leaves_what_has_ended(served: Site) -> None:
-    task_id = await running(served, "proto-cancel")
+    task_id = await PROTOAGENT.start(served, "proto-cancel")
     canceled = (await served.post(PATH, call("tasks/cancel", {"id": task_id}))).result
     assert (canceled["kind"], canceled["status"]["state"]) == ("task", "canceled")
     assert (await served.post(PATH, call("tasks/cancel", {"id": task_id}))).result == canceled

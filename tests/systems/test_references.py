@@ -16,12 +16,13 @@ from msgspec import Struct
 
 from dragoman.client import NoCard, connect
 from dragoman.model.task import TaskState
-from tests.bindings.admin.test_admin import bearer, server, url_of
+from tests.bindings.admin.test_admin import server
 from tests.bindings.remote.test_remote import post
 from tests.cli.a2a.command import Shell
 from tests.cli.a2a.peer import TASK, Asked, serve_http
+from tests.kit.places import asked, bearer, sqlite_url
 from tests.peers.test_servers import SERVERS, started
-from tests.systems.test_upstream import asked, fronted, partner
+from tests.systems.test_upstream import fronted, partner
 
 WELL_KNOWN = "/.well-known/agent-card.json"
 
@@ -145,7 +146,7 @@ async def send(request: pytest.FixtureRequest, shell: Shell, tmp_path: Path) -> 
         case "gateway":
             yield by_gateway
         case _:
-            store = url_of(tmp_path)
+            store = sqlite_url(tmp_path)
             async with server(store) as http:
 
                 async def by_console(url: str) -> str:
@@ -191,7 +192,7 @@ async def test_the_gateway_and_the_console_say_it_too(
     tmp_path: Path, two_agents: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "dragoman.upstreams")
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     for path, said in (("", True), ("/agents/billing", False)):
         caplog.clear()
         assert await by_gateway(two_agents + path) == ""

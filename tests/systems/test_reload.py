@@ -25,9 +25,9 @@ from dragoman.config import Config
 from dragoman.engine.api import Run
 from dragoman.server import Loaded, reloading, running
 from tests.engine.house import Scripted
+from tests.kit.processes import DRAGOMAN, ServerProcess
 from tests.processes import ENDS_WITH_US
 
-DRAGOMAN = Path(sys.executable).parent / "dragoman"
 DEADLINE_S = 60.0
 V1 = {"A2A-Version": "1.0"}
 
@@ -101,19 +101,17 @@ BALLAST = Ballast()
 """How many of these modules there are."""
 
 
-class House:
-    """A directory with a configuration and modules, and the server that serves them."""
+class House(ServerProcess):
+    """A folder with a configuration and modules, and the server that serves them."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.process: asyncio.subprocess.Process | None = None
-        self.url = ""
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
         self._logged = 0
 
     def furnish(self) -> None:
         """Write two agents, as every test finds them."""
-        (self.directory / "house.py").write_text(HOUSE)
-        (self.directory / "go").unlink(missing_ok=True)
+        (self.folder / "house.py").write_text(HOUSE)
+        (self.folder / "go").unlink(missing_ok=True)
         self.word("one")
         self.write(ECHO, OTHER)
 
@@ -126,47 +124,26 @@ class House:
 
     def write(self, *tables: str, settings: str = SETTINGS) -> None:
         """The configuration."""
-        (self.directory / "dragoman.toml").write_text(settings + "".join(tables))
+        (self.folder / "dragoman.toml").write_text(settings + "".join(tables))
 
     def word(self, word: str) -> None:
         """The agent's text."""
-        (self.directory / "words.py").write_text(f"WORD = {word!r}\n")
-
-    async def start(self, *arguments: str) -> None:
-        """Serve."""
-        with (self.directory / "log").open("wb") as error:
-            self.process = await asyncio.create_subprocess_exec(
-                *ENDS_WITH_US,
-                DRAGOMAN,
-                "serve",
-                *arguments,
-                cwd=self.directory,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=error,
-            )
-        assert self.process.stdout is not None
-        async with asyncio.timeout(DEADLINE_S):
-            while line := await self.process.stdout.readline():
-                if found := re.search(rb"listens on (http://\S+)/ ", line):
-                    self.url = found[1].decode()
-                    return
-        raise AssertionError(self.log())
+        (self.folder / "words.py").write_text(f"WORD = {word!r}\n")
 
     def log(self) -> str:
         """The server's output so far, in this test."""
-        return (self.directory / "log").read_text(errors="replace")[self._logged :]
+        return self.said()[self._logged :]
 
     async def reload(self) -> str:
         """SIGHUP; the line that says what became of it."""
-        assert self.process is not None
         before = len(re.findall(r"reloaded[:,].*", self.log()))
-        self.process.send_signal(signal.SIGHUP)
+        self.signal(signal.SIGHUP)
         async with asyncio.timeout(DEADLINE_S):
             while len(lines := re.findall(r"(?:not )?reloaded[:,].*", self.log())) <= before:
                 await asyncio.sleep(0.01)
         return lines[-1]
 
-    async def ended(self) -> None:
+    async def stop(self) -> None:
         """SIGTERM, and wait; SIGKILL if that does not help."""
         if self.process is None or self.process.returncode is not None:
             return
@@ -187,7 +164,7 @@ async def standing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ho
     house.furnish()
     await house.start()
     yield house
-    await house.ended()
+    await house.stop()
 
 
 @pytest.fixture
@@ -203,7 +180,7 @@ async def own(tmp_path: Path) -> AsyncIterator[House]:
     house = House(tmp_path)
     house.furnish()
     yield house
-    await house.ended()
+    await house.stop()
 
 
 @pytest.fixture
@@ -243,7 +220,7 @@ async def test_a_changed_module_answers_and_a_stream_that_is_open_gets_all_its_e
         assert await house.reload() == "reloaded: changed echo, other"
         assert text_of(await sent(http, house.url, message(skill="say"))) == "two"
         chunks += [await following(events) for _ in range(3)]
-        (house.directory / "go").touch()
+        (house.folder / "go").touch()
         chunks += [chunk async for chunk in events]
     said = "".join(chunks).split()
     assert len(said) > 5
@@ -308,12 +285,12 @@ BREAKS: list[tuple[Callable[[House], object], str]] = [
     (lambda house: house.write(ECHO, "wheather = 1\n"), "no such setting"),
     (lambda house: house.write(), "no agents"),
     (lambda house: house.write(ECHO, settings=SETTINGS + 'default = "nobody"\n'), "no such agent"),
-    (lambda house: (house.directory / "words.py").write_text("WORD = "), "words.py"),
-    (lambda house: (house.directory / "house.py").write_text("echo = 1"), "not an Agent"),
-    (lambda house: (house.directory / "house.py").write_text("import sys; sys.exit()"), "SystemExit"),
-    (lambda house: (house.directory / "house.py").write_text("raise KeyboardInterrupt"), "KeyboardInterrupt"),
+    (lambda house: (house.folder / "words.py").write_text("WORD = "), "words.py"),
+    (lambda house: (house.folder / "house.py").write_text("echo = 1"), "not an Agent"),
+    (lambda house: (house.folder / "house.py").write_text("import sys; sys.exit()"), "SystemExit"),
+    (lambda house: (house.folder / "house.py").write_text("raise KeyboardInterrupt"), "KeyboardInterrupt"),
     (
-        lambda house: (house.directory / "house.py").write_text("import asyncio\nraise asyncio.CancelledError"),
+        lambda house: (house.folder / "house.py").write_text("import asyncio\nraise asyncio.CancelledError"),
         "CancelledError",
     ),
 ]
@@ -333,7 +310,7 @@ async def test_a_broken_configuration_changes_nothing_and_the_log_says_why(
         async with http.get(f"{house.url}/ready") as answer:
             assert answer.status == 200
         word = f"word {number}"
-        (house.directory / "house.py").write_text(HOUSE)
+        (house.folder / "house.py").write_text(HOUSE)
         house.word(word)
         house.write(ECHO, OTHER)
         assert (await house.reload()).startswith("reloaded: changed echo")
@@ -381,7 +358,7 @@ async def test_a_task_of_an_agent_that_was_removed_finishes_and_is_there_again_w
     await house.reload()
     async with http.get(f"{url}/tasks/{begun['id']}") as answer:
         assert answer.status == 404
-    (house.directory / "go").touch()
+    (house.folder / "go").touch()
     house.write(ECHO, OTHER)
     await house.reload()
     async with asyncio.timeout(DEADLINE_S):
@@ -491,7 +468,7 @@ async def test_twenty_reloads_under_load_lose_no_request_and_no_task(house: Hous
 
 
 async def test_what_reloads_replace_is_freed(own: House, http: aiohttp.ClientSession) -> None:
-    (own.directory / "house.py").write_text(HOUSE + BALLAST)
+    (own.folder / "house.py").write_text(HOUSE + BALLAST)
     await own.start()
     assert text_of(await sent(http, own.url, message(skill="alive"))) == "1"
     async with AsyncExitStack() as hosts:
@@ -561,10 +538,10 @@ async def test_an_agent_that_would_be_open_to_the_world_is_refused(own: House, h
 async def test_a_server_that_is_stopped_while_it_imports_stops(own: House) -> None:
     await own.start()
     assert own.process is not None
-    (own.directory / "words.py").write_text("import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n")
+    (own.folder / "words.py").write_text("import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n")
     own.process.send_signal(signal.SIGHUP)
     async with asyncio.timeout(DEADLINE_S):
-        while not (own.directory / "begun").exists():
+        while not (own.folder / "begun").exists():
             await asyncio.sleep(0.01)
         own.process.send_signal(signal.SIGTERM)
         assert await own.process.wait() == 0
@@ -696,7 +673,7 @@ async def serve_at_terminal(house: House, disposition: str, log: IO[bytes] | Non
     command = [*ENDS_WITH_US, sys.executable, "-c", AT_TERMINAL.format(disposition=disposition), str(DRAGOMAN), "serve"]
     house.process = await asyncio.create_subprocess_exec(
         *[*command, "--log-level", "info"],  # it has something to say as it stops
-        cwd=house.directory,
+        cwd=house.folder,
         stdin=its_end,
         stdout=its_end,
         stderr=log or its_end,
@@ -724,7 +701,7 @@ async def test_a_server_whose_terminal_is_closed_stops(own: House) -> None:
 
 
 async def test_under_nohup_a_server_whose_terminal_is_closed_stays(own: House, http: aiohttp.ClientSession) -> None:
-    with (own.directory / "log").open("wb") as log:
+    with (own.folder / "log").open("wb") as log:
         os.close(await serve_at_terminal(own, "SIG_IGN", log))
     async with asyncio.timeout(DEADLINE_S):
         while "reloaded" not in own.log():  # the closing is a SIGHUP as any other

@@ -1,78 +1,25 @@
 """Sessions of MCP and limits of callers, on servers that share a store."""
 
 import asyncio
-import secrets
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
 import aiohttp
-import pytest
 
-from dragoman import Agent, Context
-from dragoman.auth.keys import digest_of, make_key
-from dragoman.config import Config
 from dragoman.dialects.mcp.tools import name_of
-from dragoman.model.ids import SystemClock
-from dragoman.model.principal import AccessRole, KeyLimits
-from dragoman.server import serving
-from dragoman.store.keyring import StoredKey
-from dragoman.store.open import open_store
+from dragoman.model.principal import KeyLimits
 from tests.bindings.mcp_client import Client, next_of
-from tests.shared_store import shared_store
+from tests.kit import places
+from tests.kit.agents import Endless
 
 DEADLINE_S = 60.0
 
 V1 = {"A2A-Version": "1.0"}
 
 
-@pytest.fixture(params=["memory", "postgres"])
-async def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
-    """The URL of a store that all servers share."""
-    if request.param == "postgres":
-        yield request.getfixturevalue("used_postgres_url")
-    else:
-        async with shared_store(monkeypatch):
-            yield "memory:"
-
-
-class Stage:
-    """An agent that asks when it is told to, and else waits until it is stopped."""
-
-    def __init__(self) -> None:
-        self.begun = asyncio.Event()
-        self.stopped = asyncio.Event()
-
-    def agent(self) -> Agent:
-        agent = Agent("stage")
-
-        @agent.skill
-        async def play(ctx: Context) -> AsyncIterator[str]:
-            """Do as told."""
-            if ctx.text == "ask":
-                yield await ctx.ask("Which one?")
-                return
-            yield "so far"
-            self.begun.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                self.stopped.set()
-
-        return agent
-
-
-@asynccontextmanager
-async def servers(url: str, stage: Stage, **said: Any) -> AsyncIterator[list[aiohttp.ClientSession]]:
+def servers(url: str, stage: Endless, **settings: Any) -> AbstractAsyncContextManager[list[aiohttp.ClientSession]]:
     """Two servers with the agent of the stage."""
-    config = Config(port=0, store=url, shutdown_grace_s=0.2, cancel_grace_s=5, **said)
-    async with AsyncExitStack() as stack:
-        sessions = []
-        for _ in range(2):
-            base = await stack.enter_async_context(serving(config, [stage.agent()]))
-            timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
-            sessions.append(await stack.enter_async_context(aiohttp.ClientSession(base, timeout=timeout)))
-        yield sessions
+    return places.servers(2, lambda: [stage.agent()], store=url, cancel_grace_s=5, **settings)
 
 
 def elsewhere(client: Client, http: aiohttp.ClientSession) -> Client:
@@ -85,9 +32,9 @@ def elsewhere(client: Client, http: aiohttp.ClientSession) -> Client:
 TOOL = name_of("stage", None)
 
 
-async def test_a_call_is_canceled_on_another_server(store: str) -> None:
-    stage = Stage()
-    async with servers(store, stage) as (one, other), asyncio.timeout(DEADLINE_S):
+async def test_a_call_is_canceled_on_another_server(shared_url: str) -> None:
+    stage = Endless()
+    async with servers(shared_url, stage) as (one, other), asyncio.timeout(DEADLINE_S):
         client = Client(one)
         await client.begin()
         cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": client.number + 1}}
@@ -99,8 +46,8 @@ async def test_a_call_is_canceled_on_another_server(store: str) -> None:
         assert not [message for message in left if "id" in message]
 
 
-async def test_a_form_is_answered_on_another_server(store: str) -> None:
-    async with servers(store, Stage()) as (one, other), asyncio.timeout(DEADLINE_S):
+async def test_a_form_is_answered_on_another_server(shared_url: str) -> None:
+    async with servers(shared_url, Endless()) as (one, other), asyncio.timeout(DEADLINE_S):
         client = Client(one)
         await client.begin(elicitation={})
         async with client.streamed(TOOL, token=None, message="ask") as messages:
@@ -112,8 +59,8 @@ async def test_a_form_is_answered_on_another_server(store: str) -> None:
         assert last["result"]["structuredContent"]["text"] == "this"
 
 
-async def test_a_form_is_put_away_on_another_server(store: str) -> None:
-    async with servers(store, Stage()) as (one, other), asyncio.timeout(DEADLINE_S):
+async def test_a_form_is_put_away_on_another_server(shared_url: str) -> None:
+    async with servers(shared_url, Endless()) as (one, other), asyncio.timeout(DEADLINE_S):
         client = Client(one)
         await client.begin(elicitation={})
         async with client.streamed(TOOL, token=None, message="ask") as messages:
@@ -124,8 +71,8 @@ async def test_a_form_is_put_away_on_another_server(store: str) -> None:
         assert last["result"]["structuredContent"]["state"] == "input-required"
 
 
-async def test_the_rate_of_a_caller_is_that_of_all_servers_together(store: str) -> None:
-    async with servers(store, Stage(), max_requests_per_s=1) as (one, other), asyncio.timeout(DEADLINE_S):
+async def test_the_rate_of_a_caller_is_that_of_all_servers_together(shared_url: str) -> None:
+    async with servers(shared_url, Endless(), max_requests_per_s=1) as (one, other), asyncio.timeout(DEADLINE_S):
 
         async def get(http: aiohttp.ClientSession) -> int:
             async with http.get("/agents/stage/tasks/none", headers=V1) as answer:
@@ -140,10 +87,10 @@ async def test_the_rate_of_a_caller_is_that_of_all_servers_together(store: str) 
         assert both <= 1 + took_s + 2, "a full bucket, the rate, and one call of each"
 
 
-async def test_the_streams_of_a_caller_count_on_all_servers_together(store: str) -> None:
-    stage = Stage()
+async def test_the_streams_of_a_caller_count_on_all_servers_together(shared_url: str) -> None:
+    stage = Endless()
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "wait"}]}
-    async with servers(store, stage, max_streams=2) as (one, other), AsyncExitStack() as held:
+    async with servers(shared_url, stage, max_streams=2) as (one, other), AsyncExitStack() as held:
         refused: list[aiohttp.ClientSession] = []
         for number, http in enumerate((one, other) * 3):
             body = {"message": {**message, "messageId": f"m{number}"}}
@@ -157,25 +104,9 @@ async def test_the_streams_of_a_caller_count_on_all_servers_together(store: str)
 
 
 async def test_the_daily_tasks_of_a_key_are_exact_on_all_servers_together(used_postgres_url: str) -> None:
-    made = make_key(secrets.token_bytes)
-    key = StoredKey(
-        id=made.id,
-        name="anna",
-        role=AccessRole.CALLER,
-        agents=None,
-        scopes=None,
-        digest=digest_of(made.text),
-        made_ms=0,
-        limits=KeyLimits(max_daily_tasks=7),
-    )
-    opened = open_store(used_postgres_url, SystemClock())
-    await opened.open(None)
-    try:
-        await opened.keys.add(key)
-    finally:
-        await opened.close()
-    async with servers(used_postgres_url, Stage()) as both, asyncio.timeout(DEADLINE_S):
-        headers = V1 | {"x-api-key": made.text}
+    keys = await places.add_keys(used_postgres_url, anna={"limits": KeyLimits(max_daily_tasks=7)})
+    async with servers(used_postgres_url, Endless()) as both, asyncio.timeout(DEADLINE_S):
+        headers = V1 | {"x-api-key": keys["anna"]}
 
         async def send(number: int) -> int:
             message = {"messageId": f"m{number}", "role": "ROLE_USER", "parts": [{"text": "ask"}]}

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from itertools import cycle
 from typing import Any
 
 import aiohttp
@@ -11,15 +10,15 @@ import asyncpg
 import pytest
 
 from dragoman import Agent, Context
-from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.lessee import Lessee, WorkerApi
 from dragoman.config import Config
 from dragoman.engine.runs.run_writer import BUFFER_BYTES_MAX
-from dragoman.model.card import Profile
 from dragoman.model.events import ArtifactChunk, Event
 from dragoman.net.egress import Egress
 from dragoman.server import serving
 from dragoman.store.api import Append, Appended, Repeat, Store, StoreUnreachable
+from tests.kit.agents import asking, hired
+from tests.kit.workers import WorkerDoor
 from tests.shared_store import shared_store
 from tests.spoil import spoil_database
 from tests.store.cases.spoiling import cut
@@ -32,70 +31,12 @@ MOVE_S = 1.0
 V1 = {"A2A-Version": "1.0"}
 
 
-@pytest.fixture(params=["memory", "postgres"])
-async def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
-    """The URL of a store that all servers share."""
-    if request.param == "postgres":
-        yield request.getfixturevalue("used_postgres_url")
-    else:
-        async with shared_store(monkeypatch):
-            yield "memory:"
-
-
-class Cluster:
-    """Servers on one store. A caller that names none calls the next in turn."""
+class Cluster(WorkerDoor):
+    """A worker `w` at servers on one store, and the addresses of these."""
 
     def __init__(self, servers: list[aiohttp.ClientSession], urls: list[str]) -> None:
-        self.servers = servers
+        super().__init__(servers, name="w")
         self.urls = urls
-        self._turn = cycle(range(len(servers)))
-
-    async def act(self, action: str, body: dict[str, Any], at: int | None = None) -> tuple[int, Any]:
-        """One call of a worker: status and decoded answer."""
-        http = self.servers[next(self._turn) if at is None else at]
-        async with http.post(f"/workers/far/{action}", json=body) as answer:
-            return answer.status, await answer.json() if answer.status != 204 else None
-
-    async def take(self, at: int | None = None, **said: Any) -> dict[str, Any]:
-        """The next task for a worker, which asks until it gets one."""
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                status, delivery = await self.act("lease", {"worker": "w", "wait_s": 20, **said}, at)
-                if status == 200:
-                    return dict(delivery)
-                assert status == 204, delivery
-
-    async def report(self, action: str, lease: str, at: int | None = None, **said: Any) -> Any:
-        """A report that is taken."""
-        status, answer = await self.act(action, {"lease": lease, **said}, at)
-        assert status == 200, answer
-        return answer
-
-    async def say(self, lease: str, text: str, number: int, at: int | None = None) -> None:
-        """A chunk of the artifact."""
-        chunk = {"artifactId": "a", "parts": [{"text": text}]}
-        await self.report("artifact", lease, at, artifact=chunk, append=True, number=number)
-
-    async def send(self, text: str = "hi", at: int | None = None, **more: Any) -> dict[str, Any]:
-        """SendMessage that does not wait."""
-        message = {"messageId": f"m-{text}", "role": "ROLE_USER", "parts": [{"text": text}], **more}
-        body = {"message": message, "configuration": {"returnImmediately": True}}
-        http = self.servers[next(self._turn) if at is None else at]
-        async with http.post("/agents/far/message:send", json=body, headers=V1) as answer:
-            assert answer.status == 200, await answer.text()
-            return dict((await answer.json())["task"])
-
-    async def task(self, task_id: str, at: int | None = None) -> dict[str, Any]:
-        http = self.servers[next(self._turn) if at is None else at]
-        async with http.get(f"/agents/far/tasks/{task_id}", headers=V1) as answer:
-            return dict(await answer.json())
-
-    async def reach(self, task_id: str, state: str, at: int | None = None) -> dict[str, Any]:
-        """Read the task until it is in that state."""
-        async with asyncio.timeout(DEADLINE_S):
-            while (task := await self.task(task_id, at))["status"]["state"] != f"TASK_STATE_{state}":
-                await asyncio.sleep(0.01)
-        return task
 
 
 class LateAppends:
@@ -130,11 +71,6 @@ class LateAppends:
         return await self._append(append)
 
 
-def far(lease_s: float, *, queues: bool) -> WorkerAgent:
-    profile = Profile(id="far", name="far", description="Elsewhere", version="1", skills=())
-    return WorkerAgent(profile, queues=queues, lease_s=lease_s)
-
-
 def near() -> Agent:
     agent = Agent("near")
 
@@ -142,17 +78,6 @@ def near() -> Agent:
     async def shout(ctx: Context) -> str:
         """Say it louder."""
         return f"{ctx.text}!"
-
-    return agent
-
-
-def curious() -> Agent:
-    agent = Agent("curious")
-
-    @agent.skill
-    async def inquire(ctx: Context) -> str:
-        """Ask and repeat."""
-        return await ctx.ask("Which?")
 
     return agent
 
@@ -165,15 +90,17 @@ async def cluster(
     async with AsyncExitStack() as stack:
         servers, urls = [], []
         for _ in range(count):
-            base = await stack.enter_async_context(serving(config, [far(lease_s, queues=queues), near(), curious()]))
+            base = await stack.enter_async_context(
+                serving(config, [hired("far", lease_s=lease_s, queues=queues), near(), asking("curious")])
+            )
             urls.append(base)
             timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
             servers.append(await stack.enter_async_context(aiohttp.ClientSession(base, timeout=timeout)))
         yield Cluster(servers, urls)
 
 
-async def test_a_task_is_done_through_all_replicas(store: str) -> None:
-    async with cluster(store) as here:
+async def test_a_task_is_done_through_all_replicas(shared_url: str) -> None:
+    async with cluster(shared_url) as here:
         sent = await here.send("hello", at=0)
         delivery = await here.take(at=1)
         lease = delivery["lease"]
@@ -248,8 +175,8 @@ async def test_a_word_is_one_statement_where_its_task_is_followed(
         await here.report("complete", lease, 0)
 
 
-async def test_a_worker_that_waits_gets_a_task_that_is_sent_to_another_replica(store: str) -> None:
-    async with cluster(store, 2) as here:
+async def test_a_worker_that_waits_gets_a_task_that_is_sent_to_another_replica(shared_url: str) -> None:
+    async with cluster(shared_url, 2) as here:
         waiting = asyncio.create_task(here.take(at=1))
         sent = await here.send("hello", at=0)
         delivery = await waiting
@@ -259,8 +186,8 @@ async def test_a_worker_that_waits_gets_a_task_that_is_sent_to_another_replica(s
         await here.report("complete", delivery["lease"], 1)
 
 
-async def test_a_question_and_its_answer_cross_replicas(store: str) -> None:
-    async with cluster(store) as here:
+async def test_a_question_and_its_answer_cross_replicas(shared_url: str) -> None:
+    async with cluster(shared_url) as here:
         sent = await here.send("hello", at=0)
         lease = (await here.take(at=1))["lease"]
         for number, words in enumerate((("Which?", "this"), ("And then?", "that")), 1):
@@ -291,8 +218,8 @@ async def test_a_question_and_its_answer_cross_replicas(store: str) -> None:
         assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["thisthat"]
 
 
-async def test_an_answer_comes_with_a_heartbeat_on_any_replica(store: str) -> None:
-    async with cluster(store) as here:
+async def test_an_answer_comes_with_a_heartbeat_on_any_replica(shared_url: str) -> None:
+    async with cluster(shared_url) as here:
         sent = await here.send("hello", at=0)
         lease = (await here.take(at=0))["lease"]
         await here.report("update", lease, 1, state="input-required", message="Which?")
@@ -306,9 +233,9 @@ async def test_an_answer_comes_with_a_heartbeat_on_any_replica(store: str) -> No
         await here.report("complete", lease)
 
 
-async def test_an_answer_comes_with_a_heartbeat_where_an_earlier_word_was_told(store: str) -> None:
+async def test_an_answer_comes_with_a_heartbeat_where_an_earlier_word_was_told(shared_url: str) -> None:
     """What that replica keeps of the lease knows nothing of a question that was put elsewhere since."""
-    async with cluster(store) as site:
+    async with cluster(shared_url) as site:
         task_id = (await site.send())["id"]
         lease = (await site.take(0))["lease"]
         await site.say(lease, "one ", 1, at=1)
@@ -324,8 +251,8 @@ async def test_an_answer_comes_with_a_heartbeat_where_an_earlier_word_was_told(s
         assert [answer["parts"] for answer in beat["answers"]] == [[{"text": "that"}]]
 
 
-async def test_a_worker_that_repeats_its_questions_goes_on_anywhere(store: str) -> None:
-    async with cluster(store) as here:
+async def test_a_worker_that_repeats_its_questions_goes_on_anywhere(shared_url: str) -> None:
+    async with cluster(shared_url) as here:
         sent = await here.send("hello")
         lease = (await here.take(replays=True))["lease"]
         for number in (1, 2):
@@ -347,8 +274,10 @@ async def test_a_worker_that_repeats_its_questions_goes_on_anywhere(store: str) 
         assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["after"]
 
 
-async def test_the_first_word_of_a_second_worker_replaces_what_the_first_has_left_on_any_replica(store: str) -> None:
-    async with cluster(store) as here:
+async def test_the_first_word_of_a_second_worker_replaces_what_the_first_has_left_on_any_replica(
+    shared_url: str,
+) -> None:
+    async with cluster(shared_url) as here:
         sent = await here.send("hello", at=0)
         lease = (await here.take(at=0))["lease"]
         await here.say(lease, "before ", 1, at=0)
@@ -401,8 +330,8 @@ async def test_a_word_without_a_number_is_written_before_the_next_one_on_another
         assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["one two"]
 
 
-async def test_the_tokens_of_a_last_report_count_on_any_replica(store: str) -> None:
-    async with cluster(store) as here:
+async def test_the_tokens_of_a_last_report_count_on_any_replica(shared_url: str) -> None:
+    async with cluster(shared_url) as here:
         sent = await here.send("hello", at=0)
         lease = (await here.take(at=0))["lease"]
         for at in (1, 2):  # the second time it is repeated
@@ -411,8 +340,8 @@ async def test_the_tokens_of_a_last_report_count_on_any_replica(store: str) -> N
         assert task["metadata"]["urn:dragoman:usage:v1"]["inputTokens"] == 3
 
 
-async def test_tokens_count_once_wherever_they_are_reported(store: str) -> None:
-    async with cluster(store) as here:
+async def test_tokens_count_once_wherever_they_are_reported(shared_url: str) -> None:
+    async with cluster(shared_url) as here:
         sent = await here.send("hello", at=0)
         lost = (await here.take(at=0))["lease"]
         await here.report("update", lost, 0, usage={"input": 100}, number=1)
@@ -427,8 +356,8 @@ async def test_tokens_count_once_wherever_they_are_reported(store: str) -> None:
         assert task["metadata"]["urn:dragoman:usage:v1"]["inputTokens"] == 21
 
 
-async def test_a_report_while_a_question_is_open_is_refused_by_every_replica(store: str) -> None:
-    async with cluster(store) as here:
+async def test_a_report_while_a_question_is_open_is_refused_by_every_replica(shared_url: str) -> None:
+    async with cluster(shared_url) as here:
         await here.send("hello", at=0)
         lease = (await here.take(at=0))["lease"]
         await here.report("update", lease, 0, state="input-required", message="Which?")
@@ -437,8 +366,8 @@ async def test_a_report_while_a_question_is_open_is_refused_by_every_replica(sto
             assert status == 400, refusal
 
 
-async def test_a_cancel_on_one_replica_reaches_the_worker_on_another(store: str) -> None:
-    async with cluster(store) as here:
+async def test_a_cancel_on_one_replica_reaches_the_worker_on_another(shared_url: str) -> None:
+    async with cluster(shared_url) as here:
         sent = await here.send("hello", at=0)
         lease = (await here.take(at=1))["lease"]
         beating = asyncio.create_task(here.report("heartbeat", lease, 2, wait_s=15))
@@ -451,9 +380,9 @@ async def test_a_cancel_on_one_replica_reaches_the_worker_on_another(store: str)
         assert (await here.act("update", {"lease": lease, "message": "late"}))[0] == 409
 
 
-async def test_a_worker_goes_on_when_its_replica_stops(store: str) -> None:
-    async with cluster(store, 2) as here:
-        async with cluster(store, 1) as passing:
+async def test_a_worker_goes_on_when_its_replica_stops(shared_url: str) -> None:
+    async with cluster(shared_url, 2) as here:
+        async with cluster(shared_url, 1) as passing:
             sent = await here.send("hello", at=0)
             lease = (await passing.take(at=0))["lease"]
             await passing.say(lease, "one ", 1)
@@ -464,8 +393,8 @@ async def test_a_worker_goes_on_when_its_replica_stops(store: str) -> None:
         assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["one two"]
 
 
-async def test_the_task_of_a_silent_worker_goes_to_one_of_another_replica(store: str) -> None:
-    async with cluster(store, lease_s=1) as here:
+async def test_the_task_of_a_silent_worker_goes_to_one_of_another_replica(shared_url: str) -> None:
+    async with cluster(shared_url, lease_s=1) as here:
         sent = await here.send("hello", at=0)
         lost = (await here.take(at=0))["lease"]
         await here.say(lost, "half", 1)
@@ -478,8 +407,8 @@ async def test_the_task_of_a_silent_worker_goes_to_one_of_another_replica(store:
         assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["whole"]
 
 
-async def test_a_worker_that_was_seen_anywhere_puts_its_agent_online_everywhere(store: str) -> None:
-    async with cluster(store, 2, queues=False) as here:
+async def test_a_worker_that_was_seen_anywhere_puts_its_agent_online_everywhere(shared_url: str) -> None:
+    async with cluster(shared_url, 2, queues=False) as here:
         message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
         body = {"message": message, "configuration": {"returnImmediately": True}}
         async with here.servers[0].post("/agents/far/message:send", json=body, headers=V1) as answer:
@@ -494,8 +423,8 @@ async def test_a_worker_that_was_seen_anywhere_puts_its_agent_online_everywhere(
         await here.report("complete", delivery["lease"], 0)
 
 
-async def test_a_delegation_of_a_worker_is_made_once_and_its_outcome_is_had_anywhere(store: str) -> None:
-    async with cluster(store) as here:
+async def test_a_delegation_of_a_worker_is_made_once_and_its_outcome_is_had_anywhere(shared_url: str) -> None:
+    async with cluster(shared_url) as here:
         await here.send("hello")
         lease = (await here.take())["lease"]
         for number, word in enumerate(("one", "two"), 1):
@@ -511,8 +440,8 @@ async def test_a_delegation_of_a_worker_is_made_once_and_its_outcome_is_had_anyw
             assert (await answer.json())["totalSize"] == 2
 
 
-async def test_a_worker_goes_on_anywhere_after_a_delegation_whose_question_was_passed_on(store: str) -> None:
-    async with cluster(store) as here:
+async def test_a_worker_goes_on_anywhere_after_a_delegation_whose_question_was_passed_on(shared_url: str) -> None:
+    async with cluster(shared_url) as here:
         sent = await here.send("hello", at=0)
         lease = (await here.take(at=0, replays=True))["lease"]
         order = {"agent": "curious", "message": "find out", "delegation": 1}
@@ -556,8 +485,8 @@ async def test_a_worker_is_told_to_try_again_while_the_store_cannot_answer(monke
         await here.reach(sent["id"], "INPUT_REQUIRED")
 
 
-async def test_delegations_without_numbers_are_counted_on_all_replicas(store: str) -> None:
-    async with cluster(store) as here:
+async def test_delegations_without_numbers_are_counted_on_all_replicas(shared_url: str) -> None:
+    async with cluster(shared_url) as here:
         await here.send("hello")
         lease = (await here.take())["lease"]
         for at, word in ((0, "one"), (1, "two"), (1, "three"), (2, "four")):
@@ -602,8 +531,8 @@ async def test_a_large_chunk_is_written_together_with_its_number(monkeypatch: py
         await here.report("complete", lease, at=2)
 
 
-async def test_an_answer_reaches_a_worker_that_turns_to_another_replica_at_once(store: str) -> None:
-    async with cluster(store) as here:
+async def test_an_answer_reaches_a_worker_that_turns_to_another_replica_at_once(shared_url: str) -> None:
+    async with cluster(shared_url) as here:
         sent = await here.send("hello", at=0)
         lease = (await here.take(at=0, replays=True))["lease"]
         await here.report("update", lease, 0, state="input-required", message="Which?")
@@ -658,8 +587,8 @@ async def test_a_task_goes_to_the_next_worker_when_one_leaves_that_gets_it(monke
         await here.report("complete", delivery["lease"])
 
 
-async def test_a_report_without_a_lease_is_taken_by_any_replica(store: str) -> None:
-    async with cluster(store) as here:
+async def test_a_report_without_a_lease_is_taken_by_any_replica(shared_url: str) -> None:
+    async with cluster(shared_url) as here:
         sent = await here.send("hello", at=0)
         await here.take(at=1)
         for at, state in ((2, "working"), (0, "completed")):
@@ -671,7 +600,7 @@ async def test_a_report_without_a_lease_is_taken_by_any_replica(store: str) -> N
         assert (await here.task(sent["id"]))["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-async def test_a_worker_process_goes_on_with_the_next_server(store: str) -> None:
+async def test_a_worker_process_goes_on_with_the_next_server(shared_url: str) -> None:
     agent, spoken, gate = Agent("far"), asyncio.Event(), asyncio.Event()
 
     @agent.skill
@@ -683,8 +612,8 @@ async def test_a_worker_process_goes_on_with_the_next_server(store: str) -> None
         yield "two"
 
     egress, stop = Egress(), asyncio.Event()
-    async with cluster(store, 1) as here, asyncio.timeout(DEADLINE_S):
-        async with cluster(store, 1) as passing:
+    async with cluster(shared_url, 1) as here, asyncio.timeout(DEADLINE_S):
+        async with cluster(shared_url, 1) as passing:
             api = WorkerApi(egress, passing.urls[0], "far", others=here.urls)
             working = asyncio.create_task(Lessee(agent, api, name="w", tasks=1).work(stop, 1))
             sent = await passing.send("hello")

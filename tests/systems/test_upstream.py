@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,13 @@ from dragoman.engine.api import Runner
 from dragoman.model.card import Profile
 from dragoman.model.errors import Unavailable
 from dragoman.model.message import Message, Part
-from dragoman.model.task import Task, TaskState
+from dragoman.model.task import TaskState
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate
 from dragoman.server import serving
 from tests.client.proxy import Fault, before
+from tests.kit.places import asked
+from tests.kit.values import text_of, told_by
+from tests.kit.waiting import until
 from tests.ports import kept_port
 from tests.spec.agents import OPTIONAL, Gates, house
 
@@ -42,11 +45,6 @@ AT = {
 """Where our own server speaks each dialect."""
 
 DIALECTS = tuple(AT)
-
-
-@pytest.fixture
-def gates() -> Gates:
-    return Gates()
 
 
 @pytest.fixture
@@ -71,27 +69,6 @@ async def fronted(agent: Runner, config: Config = CONFIG, *, attempts: int = 4) 
         yield connection
 
 
-async def asked(connection: Connection, content: Any, **said: Any) -> Task:
-    async with asyncio.timeout(DEADLINE_S):
-        answer = await connection.send(content, **said)
-    assert isinstance(answer, Task)
-    return answer
-
-
-def text_of(task: Task) -> str:
-    return "".join(part.text or "" for artifact in task.artifacts for part in artifact.parts)
-
-
-def said(task: Task) -> str:
-    return "" if task.status.message is None else task.status.message.text
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds():
-            await asyncio.sleep(0.01)
-
-
 # -- each dialect ------------------------------------------------------------------------------------------------------
 
 
@@ -106,9 +83,9 @@ async def test_a_send_is_answered_in_every_dialect(upstream: str, dialect: str) 
 async def test_a_question_is_passed_on_and_so_is_its_answer(upstream: str, dialect: str) -> None:
     async with fronted(partner(upstream + AT[dialect], dialect=dialect)) as connection:
         task = await asked(connection, "ask twice")
-        assert (task.status.state, said(task)) == (TaskState.INPUT_REQUIRED, "Which?")
+        assert (task.status.state, told_by(task)) == (TaskState.INPUT_REQUIRED, "Which?")
         task = await asked(connection, "red, ", task_id=task.id)
-        assert (task.status.state, said(task)) == (TaskState.INPUT_REQUIRED, "Sure?")
+        assert (task.status.state, told_by(task)) == (TaskState.INPUT_REQUIRED, "Sure?")
         task = await asked(connection, "yes", task_id=task.id)
         assert (task.status.state, text_of(task)) == (TaskState.COMPLETED, "red, yes")
 
@@ -117,7 +94,7 @@ async def test_a_question_is_passed_on_and_so_is_its_answer(upstream: str, diale
 async def test_auth_required_is_passed_on(upstream: str, dialect: str) -> None:
     async with fronted(partner(upstream + AT[dialect], dialect=dialect)) as connection:
         task = await asked(connection, "login")
-        assert (task.status.state, said(task)) == (TaskState.AUTH_REQUIRED, "Who are you?")
+        assert (task.status.state, told_by(task)) == (TaskState.AUTH_REQUIRED, "Who are you?")
         task = await asked(connection, "me", task_id=task.id)
         assert (task.status.state, text_of(task)) == (TaskState.COMPLETED, "in")
 
@@ -190,10 +167,10 @@ async def test_a_cancel_of_a_task_that_waits_for_its_caller_reaches_the_upstream
 async def test_a_rejection_and_a_failure_come_with_their_words(upstream: str) -> None:
     async with fronted(partner(upstream + AT["1.0"])) as connection:
         task = await asked(connection, "reject")
-        assert (task.status.state, said(task)) == (TaskState.REJECTED, "not this")
+        assert (task.status.state, told_by(task)) == (TaskState.REJECTED, "not this")
         task = await asked(connection, "fail")
         assert task.status.state is TaskState.FAILED
-        assert said(task).startswith("The agent failed")
+        assert told_by(task).startswith("The agent failed")
 
 
 async def test_an_agent_that_answers_with_a_message_completes_the_task(upstream: str) -> None:
@@ -211,7 +188,7 @@ async def test_an_agent_in_front_answers_as_the_one_behind(upstream: str) -> Non
     async with fronted(partner(upstream + AT["1.0"], **quick)) as connection:
         assert text_of(await asked(connection, "say it again")) == "say it again"
         task = await asked(connection, "reject")
-        assert (task.status.state, said(task)) == (TaskState.REJECTED, "not this")
+        assert (task.status.state, told_by(task)) == (TaskState.REJECTED, "not this")
     async with fronted(partner("http://127.0.0.1:9", dialect="1.0", **quick), attempts=1) as connection:
         with pytest.raises(Unavailable):
             await asked(connection, "hello")
@@ -230,7 +207,7 @@ async def test_what_the_upstream_refuses_is_rejected_with_its_words(upstream: st
     async with fronted(partner(upstream + "/agents/plain", dialect="1.0", card="/agents/none.json")) as connection:
         task = await asked(connection, Part(data={"a": 1}))
         assert task.status.state is TaskState.REJECTED
-        assert "application/json is not taken" in said(task)
+        assert "application/json is not taken" in told_by(task)
 
 
 async def test_a_conversation_goes_on_in_one_of_the_upstream(upstream: str, gates: Gates) -> None:
@@ -361,7 +338,7 @@ async def test_an_upstream_that_is_not_there_fails_the_task_in_words_without_its
             pass
         task = await connection.get(task.id)
         assert task.status.state is TaskState.FAILED
-        assert said(task) == "partner cannot be reached at present: send again in 5 s."
+        assert told_by(task) == "partner cannot be reached at present: send again in 5 s."
         assert task.status.message is not None
         assert task.status.message.metadata == {"reason": "upstream_unreachable", "retryAfter": 5}
 
@@ -406,10 +383,10 @@ async def test_with_a_queue_a_task_waits_for_its_upstream(gates: Gates) -> None:
         task = await asked(connection, "hello", return_immediately=True)
         waiting = task
         async with asyncio.timeout(DEADLINE_S):
-            while not said(waiting):
+            while not told_by(waiting):
                 waiting = await connection.get(task.id)
         assert waiting.status.state is TaskState.SUBMITTED
-        assert said(waiting) == "partner cannot be reached at present: the task waits for it."
+        assert told_by(waiting) == "partner cannot be reached at present: the task waits for it."
         async with serving(replace(CONFIG, port=port), house(gates)), asyncio.timeout(DEADLINE_S):
             async for _ in connection.subscribe(task.id):
                 pass
@@ -420,7 +397,7 @@ async def test_an_answer_that_nobody_can_read_fails_the_task(upstream: str) -> N
     async with before(upstream) as between, fronted(partner(between.url + AT["1.0"])) as connection:
         between.choose = lambda asked: Fault(refuses=answer({"secret": "<html>"})) if b"Streaming" in asked else None
         task = await asked(connection, "hello")
-        assert (task.status.state, said(task)) == (TaskState.FAILED, "partner gave an answer that cannot be read.")
+        assert (task.status.state, told_by(task)) == (TaskState.FAILED, "partner gave an answer that cannot be read.")
 
 
 async def test_an_upstream_that_cannot_say_how_its_task_stands_fails_it_in_the_end(upstream: str) -> None:
@@ -430,7 +407,7 @@ async def test_an_upstream_that_cannot_say_how_its_task_stands_fails_it_in_the_e
         between.choose = lambda asked: None if b"SendStreaming" in asked else Fault(refuses=unwell)
         between.next(then=Fault(cut=600))
         task = await asked(connection, "chunks 30")
-        assert (task.status.state, said(task)) == (TaskState.FAILED, "partner failed: Internal error")
+        assert (task.status.state, told_by(task)) == (TaskState.FAILED, "partner failed: Internal error")
 
 
 async def test_an_agent_whose_card_never_says_the_same_twice_is_not_followed_for_ever() -> None:
@@ -462,8 +439,8 @@ async def test_a_loop_of_servers_is_cut_and_shows_the_way() -> None:
         async with serving(replace(CONFIG, port=port), [back]), connect(f"{url}/agents/partner") as connection:
             task = await asked(connection, "hello")
     assert task.status.state is TaskState.REJECTED
-    assert "goes round" in said(task)
-    assert said(task).count("partner") == 3
+    assert "goes round" in told_by(task)
+    assert told_by(task).count("partner") == 3
 
 
 async def test_an_agent_delegates_to_an_agent_of_another_server(upstream: str, gates: Gates) -> None:
@@ -553,7 +530,7 @@ async def test_a_key_of_our_own_is_shown_to_the_upstream_only(gates: Gates, capl
         ) as connection:
             task = await asked(connection, "hello")
             assert task.status.state is TaskState.FAILED
-            assert "does not let this server in" in said(task)
+            assert "does not let this server in" in told_by(task)
     assert "key-123" not in caplog.text
 
 
@@ -565,7 +542,7 @@ async def test_the_callers_own_credentials_are_passed_on_and_asked_for_when_they
             async with connect(where, credentials=ApiKey("upstream-key-123456")) as mine, connect(where) as nobody:
                 assert text_of(await asked(mine, "hello")) == "hello"
                 task = await asked(nobody, "hello")
-                assert (task.status.state, "who asks" in said(task)) == (TaskState.AUTH_REQUIRED, True)
+                assert (task.status.state, "who asks" in told_by(task)) == (TaskState.AUTH_REQUIRED, True)
                 assert text_of(await asked(mine, "it is me", task_id=task.id)) == "hello"
 
 
@@ -631,7 +608,7 @@ async def test_a_task_whose_caller_is_forgotten_asks_who_it_is(gates: Gates, tmp
             async with asyncio.timeout(DEADLINE_S):
                 while (found := await mine.get(task.id)).status.state is not TaskState.AUTH_REQUIRED:
                     await asyncio.sleep(0.02)
-            assert "who asks" in said(found)
+            assert "who asks" in told_by(found)
             assert text_of(await asked(mine, "it is me", task_id=task.id)) == "done"
 
 

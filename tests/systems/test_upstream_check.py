@@ -11,7 +11,9 @@ from dragoman.client import ApiKey, connect
 from dragoman.client.retries import Retries
 from dragoman.engine.api import CheckResult
 from dragoman.server import serving
-from tests.systems.test_upstream import CONFIG, DEADLINE_S, asked, partner, site, text_of
+from tests.kit.places import asked
+from tests.kit.values import text_of
+from tests.systems.test_upstream import CONFIG, DEADLINE_S, partner, site
 
 Json = dict[str, Any]
 KEY = "k-1234567890abcdef"

@@ -16,10 +16,11 @@ from dragoman.model.errors import Unavailable
 from dragoman.model.task import TaskState
 from dragoman.server import serving
 from tests.client.cutting import cutting
+from tests.kit.values import text_of
 from tests.net.grpc_peer import loop_of_module, serving_grpc
 from tests.net.peer import DEADLINE_S, listening, says
 from tests.ports import kept_port
-from tests.systems.test_upstream import CONFIG, fronted, partner, text_of
+from tests.systems.test_upstream import CONFIG, fronted, partner
 
 one_loop = loop_of_module
 

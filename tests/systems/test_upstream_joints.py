@@ -26,14 +26,10 @@ from tests.client.test_stream import (
     stands,
     streaming,
 )
-from tests.net.peer import Peer, listening, says
-from tests.systems.test_upstream import CONFIG, asked, fronted, partner, said, text_of
-
-
-@pytest.fixture
-async def peer() -> AsyncIterator[Peer]:
-    async with listening() as peer:
-        yield peer
+from tests.kit.places import asked
+from tests.kit.values import text_of, told_by
+from tests.net.peer import Peer, says
+from tests.systems.test_upstream import CONFIG, fronted, partner
 
 
 @pytest.fixture
@@ -45,7 +41,7 @@ async def connection(peer: Peer) -> AsyncIterator[Connection]:
 async def ended(connection: Connection) -> tuple[TaskState, str, dict[str, tuple[Part, ...]]]:
     """The state, what it says, and the parts by artifact, of a task as it is stored."""
     task = await connection.get((await asked(connection, "hello")).id)
-    return task.status.state, said(task), {each.artifact_id: each.parts for each in task.artifacts}
+    return task.status.state, told_by(task), {each.artifact_id: each.parts for each in task.artifacts}
 
 
 async def test_a_chunk_that_comes_again_after_the_task_is_taken_back(peer: Peer, connection: Connection) -> None:
@@ -104,7 +100,7 @@ async def test_an_answer_to_an_upstream_that_was_late_has_an_id_of_its_own(peer:
         GetTask=[result(shown("INPUT_REQUIRED", "Which?"))],
     )
     task = await asked(connection, "hello")
-    assert (task.status.state, said(task)) == (TaskState.INPUT_REQUIRED, "Which?")
+    assert (task.status.state, told_by(task)) == (TaskState.INPUT_REQUIRED, "Which?")
     assert text_of(await asked(connection, "this one", task_id=task.id)) == "Thanks"
     calls = [call.json for call in peer.asked if call.body]
     sent = [call["params"]["message"] for call in calls if call["method"] == "SendStreamingMessage"]
@@ -127,7 +123,7 @@ async def test_an_answer_after_one_that_got_an_empty_stream_has_an_id_of_its_own
     )
     task = await asked(connection, "hello")
     again = await asked(connection, "this one", task_id=task.id)
-    assert (again.status.state, said(again)) == (TaskState.INPUT_REQUIRED, "Which?")
+    assert (again.status.state, told_by(again)) == (TaskState.INPUT_REQUIRED, "Which?")
     assert text_of(await asked(connection, "that one", task_id=task.id)) == "Thanks"
     calls = [call.json for call in peer.asked if call.body]
     sent = [call["params"]["message"] for call in calls if call["method"] == "SendStreamingMessage"]
@@ -268,11 +264,11 @@ async def test_an_answer_of_which_nothing_can_be_read_fails_and_says_so(
     answering(peer, SendStreamingMessage=[streaming(*frames)], GetTask=[result(shown("COMPLETED"))])
     task = await connection.get((await asked(connection, "hello")).id)
     assert task.status.state is TaskState.FAILED
-    assert said(task).startswith("partner sent content that cannot be read, which is left out: ")
+    assert told_by(task).startswith("partner sent content that cannot be read, which is left out: ")
     assert task.status.message is not None
     assert task.status.message.metadata == {"reason": "upstream_unreadable"}
     if bad.startswith("no text"):
-        assert said(task) == NO_TEXT
+        assert told_by(task) == NO_TEXT
     (line,) = [each.getMessage() for each in caplog.records if "left out" in each.getMessage()]
     assert line.startswith(f"upstream partner: task {task.id}: content that cannot be read is left out: ")
 
@@ -350,7 +346,7 @@ async def test_a_task_whose_ids_cannot_be_kept_fails_and_says_so(peer: Peer, id_
         assert task.status.state is TaskState.FAILED
         assert task.status.message is not None
         assert task.status.message.metadata == {"reason": "upstream_unreadable"}
-        assert "has 1025 characters: at most 1024 are allowed (max_text)" in said(task)
+        assert "has 1025 characters: at most 1024 are allowed (max_text)" in told_by(task)
 
 
 async def test_a_chunk_after_the_end_is_not_part_of_the_result(

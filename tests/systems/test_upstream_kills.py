@@ -10,11 +10,12 @@ import pytest
 from dragoman.client import Connection, connect
 from dragoman.model.task import TaskState
 from dragoman.model.updates import ArtifactUpdate
+from tests.kit.places import asked
+from tests.kit.processes import ServerProcess
+from tests.kit.values import text_of, told_by
 from tests.ports import kept_port
-from tests.processes import ENDS_WITH_US
 from tests.soak import times
-from tests.systems.test_upstream import DEADLINE_S, asked, said, text_of
-from tests.systems.test_upstream_restarts import DRAGOMAN, listening
+from tests.systems.test_upstream import DEADLINE_S
 
 AGENT = '''
 import asyncio
@@ -53,34 +54,14 @@ AT = {
 }
 
 
-class Served:
-    """A `dragoman serve` of its own in `folder`, which can be killed and started again."""
-
-    def __init__(self, folder: Path, *command: str) -> None:
-        self.folder = folder
-        self.port = kept_port()
-        store = f"sqlite:///{folder / 'tasks.db'}"
-        self._command = [*ENDS_WITH_US, str(DRAGOMAN), "serve", *command, "--store", store, "--port", str(self.port)]
-        self._process: asyncio.subprocess.Process | None = None
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    async def start(self) -> None:
-        """Returns when it listens."""
-        with (self.folder / "log").open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command, cwd=self.folder, stdout=asyncio.subprocess.PIPE, stderr=log
-            )
-        await listening(self._process, self.folder / "log")
-
-    async def kill(self) -> None:
-        """As `kill -9`."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-            await self._process.communicate()
+def behind_in(folder: Path) -> tuple[ServerProcess, int]:
+    """The server behind, and the port that it has again after each start."""
+    port = kept_port()
+    return ServerProcess(folder, "slow.py:slow", "--store", "sqlite:///tasks.db", "--port", str(port)), port
 
 
 @asynccontextmanager
-async def served(*servers: Served) -> AsyncIterator[None]:
+async def served(*servers: ServerProcess) -> AsyncIterator[None]:
     try:
         for server in servers:
             await server.start()
@@ -120,8 +101,11 @@ async def test_after_a_kill_each_word_is_told_once(tmp_path: Path, dialect: str,
     (tmp_path / "front").mkdir()
     (tmp_path / "behind").mkdir()
     (tmp_path / "behind" / "slow.py").write_text(AGENT)
-    behind, front = Served(tmp_path / "behind", "slow.py:slow"), Served(tmp_path / "front")
-    (front.folder / "dragoman.toml").write_text(FRONT.format(url=behind.url + AT[dialect], dialect=dialect))
+    behind, port = behind_in(tmp_path / "behind")
+    front = ServerProcess(tmp_path / "front", "--store", "sqlite:///tasks.db", "--port", "0")
+    (front.folder / "dragoman.toml").write_text(
+        FRONT.format(url=f"http://127.0.0.1:{port}{AT[dialect]}", dialect=dialect)
+    )
     async with served(behind, front):
         async with connect(f"{front.url}/agents/partner") as connection:
             task = await asked(connection, "go", return_immediately=True)
@@ -141,16 +125,16 @@ async def test_after_a_kill_each_word_is_told_once(tmp_path: Path, dialect: str,
             async with asyncio.timeout(2 * DEADLINE_S):
                 chunks = await read(connection, task.id)
             task = await connection.get(task.id)
-            assert (task.status.state, text_of(task)) == (TaskState.COMPLETED, "one two three four five"), said(task)
+            assert (task.status.state, text_of(task)) == (TaskState.COMPLETED, "one two three four five"), told_by(task)
         assert "".join(text for _, text in chunks) == "one two three four five", chunks
         assert all(append for append, _ in chunks[1:])
-        assert "Traceback" not in (front.folder / "log").read_text()
+        assert "Traceback" not in front.said()
 
 
 async def test_a_client_of_beeos_can_tell_what_is_told_again_after_a_kill(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(AGENT)
-    behind = Served(tmp_path, "slow.py:slow")
-    async with served(behind), connect(behind.url + AT["beeos"], dialect="beeos") as connection:
+    behind, port = behind_in(tmp_path)
+    async with served(behind), connect(f"http://127.0.0.1:{port}{AT['beeos']}", dialect="beeos") as connection:
         text, heard = "", []
         async with asyncio.timeout(2 * DEADLINE_S):
             async for update in connection.stream("go"):

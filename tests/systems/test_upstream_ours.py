@@ -14,16 +14,13 @@ from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import ArtifactUpdate
 from dragoman.server import serving
 from tests.client.proxy import before
+from tests.kit.places import asked
+from tests.kit.values import text_of
 from tests.push.receiver import Receiver, receiving
 from tests.spec.agents import Gates, house
-from tests.systems.test_upstream import AT, CONFIG, DEADLINE_S, DIALECTS, asked, partner, text_of
+from tests.systems.test_upstream import AT, CONFIG, DEADLINE_S, DIALECTS, partner
 
 FRONT = replace(CONFIG, push_allowed_hosts=("127.0.0.1",))
-
-
-@pytest.fixture
-def gates() -> Gates:
-    return Gates()
 
 
 @pytest.fixture

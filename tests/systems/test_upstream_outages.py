@@ -12,15 +12,12 @@ from dragoman.model.errors import Unavailable
 from dragoman.model.task import TaskState
 from dragoman.model.updates import StatusUpdate
 from dragoman.server import serving
+from tests.kit.places import asked
+from tests.kit.values import text_of, told_by
+from tests.kit.waiting import until
 from tests.ports import kept_port
 from tests.spec.agents import Gates, house
-from tests.systems.test_upstream import CONFIG, DEADLINE_S, asked, fronted, partner, said, site, text_of, until
-
-
-@pytest.fixture
-def gates() -> Gates:
-    return Gates()
-
+from tests.systems.test_upstream import CONFIG, DEADLINE_S, fronted, partner, site
 
 # -- it comes back -----------------------------------------------------------------------------------------------------
 
@@ -59,7 +56,7 @@ async def test_a_task_that_waits_is_submitted_until_it_is_taken_also_after_our_r
     async with fronted(partner(url, queues=True, pause_s=0.2), kept) as connection:
         task = await asked(connection, "wait taken", return_immediately=True)
         async with asyncio.timeout(DEADLINE_S):
-            while not said(await connection.get(task.id)):
+            while not told_by(await connection.get(task.id)):
                 await asyncio.sleep(0.01)
     async with fronted(partner(url, queues=True, pause_s=0.2), kept) as connection:
         found = await connection.get(task.id)
@@ -141,7 +138,7 @@ async def test_a_mistyped_url_ends_in_words_that_say_so(
     async with serving(CONFIG, house(gates)) as url, fronted(partner(f"{url}/agents/scrpt", **more)) as connection:
         task = await asked(connection, "hello")
         assert task.status.state is TaskState.FAILED
-        assert said(task) == "There is no agent at the address of partner: its operator here has to check `run`."
+        assert told_by(task) == "There is no agent at the address of partner: its operator here has to check `run`."
         assert task.status.message is not None
         assert task.status.message.metadata == {"reason": "upstream_not_found"}
         assert f"there is no agent at {url}/agents/scrpt: check `run`" in caplog.text

@@ -1,7 +1,6 @@
 """Either server stops, or dies, while a task is between them: the task goes on where it was."""
 
 import asyncio
-import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,18 +14,16 @@ from dragoman.config import Config
 from dragoman.model.task import TaskState
 from dragoman.server import serving
 from tests.client.proxy import Fault, before
+from tests.kit.places import asked
+from tests.kit.processes import serving_process
+from tests.kit.values import text_of, told_by
+from tests.kit.waiting import until
 from tests.ports import kept_port
-from tests.processes import ENDS_WITH_US
 from tests.spec.agents import Gates, house
-from tests.systems.test_upstream import AT, CONFIG, DEADLINE_S, answer, asked, partner, said, text_of, until
+from tests.systems.test_upstream import AT, CONFIG, DEADLINE_S, answer, partner
 
 DRAGOMAN = Path(sys.executable).parent / "dragoman"
 RESUMED = ("1.0", "0.3", "beeos", "evoai", "protoagent")
-
-
-@pytest.fixture
-def gates() -> Gates:
-    return Gates()
 
 
 @pytest.fixture
@@ -40,7 +37,7 @@ async def ended(connection: Connection, task_id: str) -> str:
     async with asyncio.timeout(DEADLINE_S):
         while (task := await connection.get(task_id)).status.state is TaskState.WORKING:
             await asyncio.sleep(0.02)
-    assert task.status.state is TaskState.COMPLETED, said(task)
+    assert task.status.state is TaskState.COMPLETED, told_by(task)
     return text_of(task)
 
 
@@ -98,7 +95,7 @@ async def test_a_question_outlives_our_restart_and_each_answer_is_sent_once(
             async with serving(kept, [agent]) as url, connect(f"{url}/agents/partner") as connection:
                 task = await asked(connection, text, task_id=task_id or None)
                 task_id = task.id
-                assert said(task) == asks
+                assert told_by(task) == asks
         assert task is not None
         assert (task.status.state, text_of(task)) == (TaskState.COMPLETED, f"{red}yes")
 
@@ -177,6 +174,8 @@ async def test_a_task_whose_upstream_has_forgotten_it_says_so(gates: Gates) -> N
 
 # -- a process that is killed ------------------------------------------------------------------------------------------
 
+SERVE = ("--store", "sqlite:///tasks.db", "--port", "0")
+
 FILE = """
 [[agents]]
 id = "partner"
@@ -185,45 +184,20 @@ run = "a2a:{url}"
 """
 
 
-async def listening(server: asyncio.subprocess.Process, log: Path) -> str:
-    """Where it listens, once it does."""
-    assert server.stdout is not None
-    async with asyncio.timeout(DEADLINE_S):
-        while line := await server.stdout.readline():
-            if found := re.search(rb"listens on (http://\S+)/ ", line):
-                return found[1].decode()
-    raise AssertionError(log.read_text())
-
-
-@asynccontextmanager
-async def process(folder: Path) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
-    """`dragoman serve` in a process of its own; it is killed in the end."""
-    command = [*ENDS_WITH_US, str(DRAGOMAN), "serve", "--store", f"sqlite:///{folder / 'tasks.db'}", "--port", "0"]
-    with (folder / "log").open("ab") as log:
-        server = await asyncio.create_subprocess_exec(*command, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=log)
-    try:
-        yield await listening(server, folder / "log"), server
-    finally:
-        if server.returncode is None:
-            server.kill()
-        await server.communicate()
-
-
 async def test_a_task_outlives_the_killing_of_our_process(gates: Gates, tmp_path: Path) -> None:
     async with serving(CONFIG, house(gates)) as upstream:
         (tmp_path / "dragoman.toml").write_text(FILE.format(url=f"{upstream}/agents/script", dedupes="dedupes = false"))
-        async with process(tmp_path) as (url, server), connect(f"{url}/agents/partner") as connection:
+        async with serving_process(tmp_path, *SERVE) as server, connect(f"{server.url}/agents/partner") as connection:
             task = await asked(connection, "wait dead", return_immediately=True)
             await asyncio.wait_for(gates.reached["dead"].wait(), DEADLINE_S)
             async with asyncio.timeout(DEADLINE_S):
-                while said(await connection.get(task.id)) != "waiting":  # the id came before that
+                while told_by(await connection.get(task.id)) != "waiting":  # the id came before that
                     await asyncio.sleep(0.01)
-            server.kill()
-            await server.wait()
+            await server.kill()
         gates.open["dead"].set()
-        async with process(tmp_path) as (url, _), connect(f"{url}/agents/partner") as connection:
+        async with serving_process(tmp_path, *SERVE) as server, connect(f"{server.url}/agents/partner") as connection:
             assert await ended(connection, task.id) == "done"
-            assert "Traceback" not in (tmp_path / "log").read_text()
+            assert "Traceback" not in server.said()
         async with connect(f"{upstream}/agents/script") as behind:
             assert len((await behind.list()).tasks) == 1
 
@@ -238,13 +212,12 @@ async def test_a_send_that_a_kill_cut_off_is_repeated_only_where_that_is_safe(
         between.choose = lambda asked: Fault(stall=0) if b"SendStreamingMessage" in asked else None
         text = FILE.format(url=f"{between.url}/agents/script", dedupes=dedupes)
         (tmp_path / "dragoman.toml").write_text(text)
-        async with process(tmp_path) as (url, server), connect(f"{url}/agents/partner") as connection:
+        async with serving_process(tmp_path, *SERVE) as server, connect(f"{server.url}/agents/partner") as connection:
             task = await asked(connection, "hello", return_immediately=True)
             await until(lambda: any(b"SendStreamingMessage" in request for request in between.asked))
-            server.kill()
-            await server.wait()
+            await server.kill()
         between.choose = lambda asked: None
-        async with process(tmp_path) as (url, _), connect(f"{url}/agents/partner") as connection:
+        async with serving_process(tmp_path, *SERVE) as server, connect(f"{server.url}/agents/partner") as connection:
             async with asyncio.timeout(DEADLINE_S):
                 while (found := await connection.get(task.id)).status.state is TaskState.WORKING:
                     await asyncio.sleep(0.02)

@@ -18,15 +18,11 @@ from dragoman.model.ids import timestamp_ms
 from dragoman.model.task import Task, TaskState
 from dragoman.server import serving
 from tests.drills.proxy import before
+from tests.kit.places import asked
 from tests.spec.agents import Gates, house
-from tests.systems.test_upstream import AT, CONFIG, DEADLINE_S, asked, partner
+from tests.systems.test_upstream import AT, CONFIG, DEADLINE_S, partner
 
 Json = dict[str, Any]
-
-
-@pytest.fixture
-def gates() -> Gates:
-    return Gates()
 
 
 @pytest.fixture

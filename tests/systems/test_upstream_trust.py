@@ -21,8 +21,11 @@ from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.net.egress import Egress
 from dragoman.server import serving
+from tests.kit.places import asked
+from tests.kit.values import text_of, told_by
+from tests.kit.waiting import until
 from tests.spec.agents import Gates, house
-from tests.systems.test_upstream import AT, CONFIG, asked, fronted, partner, said, site, text_of, until
+from tests.systems.test_upstream import AT, CONFIG, fronted, partner, site
 
 SECRET = "s3cr3t/key+456789"
 CLIENT_SECRET = "cl13nt-s3cr3t-0987"
@@ -146,11 +149,6 @@ async def test_what_is_no_secret_comes_as_it_is(gates: Gates) -> None:
 # -- the signature of its card -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def gates() -> Gates:
-    return Gates()
-
-
 async def ready(url: str) -> Any:
     async with aiohttp.ClientSession() as http, http.get(f"{url}/ready") as answer:
         return await answer.json()
@@ -182,7 +180,7 @@ async def test_a_card_that_is_not_signed_as_it_has_to_be_is_not_used(
             told = await ready(front)
             task = await asked(connection, "hello")
             assert (task.status.state, task.artifacts) == (TaskState.FAILED, ())
-            assert "its card is not signed as its operator here requires" in said(task)
+            assert "its card is not signed as its operator here requires" in told_by(task)
             assert agent.profile.name == "Partner"
         fault = told["degraded"]["partner"]
         assert fault == (

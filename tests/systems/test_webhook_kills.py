@@ -8,8 +8,9 @@ import pytest
 
 from dragoman.model.ids import SystemClock
 from dragoman.store.open import open_store
+from tests.kit.processes import ServerProcess
 from tests.push.receiver import receiving
-from tests.systems.test_upstream_kills import Served, served
+from tests.systems.test_upstream_kills import served
 
 DEADLINE_S = 60.0
 
@@ -29,7 +30,8 @@ async def say(ctx: Context) -> str:
 @pytest.mark.slow
 async def test_a_call_whose_answer_was_lost_comes_again_with_its_id(tmp_path: Path) -> None:
     (tmp_path / "agents.py").write_text(AGENT)
-    server = Served(tmp_path, "agents.py", "--push-allowed-hosts", "127.0.0.1")
+    place = ("--store", "sqlite:///tasks.db", "--port", "0")
+    server = ServerProcess(tmp_path, "agents.py", *place, "--push-allowed-hosts", "127.0.0.1")
     async with asyncio.timeout(DEADLINE_S), receiving() as receiver, served(server):
         receiver.hold.clear()
         config = {"url": f"{receiver.url}/in", "events": ["completed"]}

@@ -15,9 +15,10 @@ from dragoman.cli import main
 from dragoman.config import settings
 from dragoman.engine.handlers import audit as trails
 from dragoman.model.principal import AccessRole, Scope
+from tests.kit.places import beside
 from tests.push.receiver import receiving
 from tests.systems.conftest import DEADLINE_S, Json
-from tests.systems.keyed import Holder, House, beside, keyed, secret_of
+from tests.systems.keyed import Holder, House, keyed, secret_of
 from tests.systems.speakers import ALL, NEW, OLD
 
 V = {"a2a_version": "1.0"}

@@ -14,15 +14,10 @@ from dragoman import Agent, Context, TaskState
 from dragoman.client import HttpRefusal, NotReached, connect
 from dragoman.config import Config
 from dragoman.model.errors import A2AError, TaskNotFound
-from dragoman.model.message import Message
 from dragoman.model.task import Task
 from dragoman.testing import ClientFixture, agents, client
 from dragoman.testing.loopback import CONFIG
-
-
-def text_of(task: Task | Message) -> str:
-    assert isinstance(task, Task)
-    return "".join(part.text or "" for artifact in task.artifacts for part in artifact.parts)
+from tests.kit.values import text_of
 
 
 async def test_the_agent_answers_over_the_wire() -> None:

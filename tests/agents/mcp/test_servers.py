@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from dragoman.agents.mcp.program import ProgramReach
 from dragoman.agents.mcp.tools import McpGrant, McpTools
 from dragoman.client import BearerToken
 from tests.agents.mcp.peer import DEADLINE_S, at, call, fake_run, listening, program, tools
+from tests.kit.waiting import until
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
@@ -40,12 +41,6 @@ async def peer(way: str, urls: dict[str, str]) -> AsyncIterator[McpTools]:
 
 def ways(*chosen: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("way", chosen or WAYS)
-
-
-async def until(true: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not await true():
-            await asyncio.sleep(0.02)
 
 
 @ways()

@@ -18,6 +18,8 @@ from dragoman.engine.api import Ended
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.message import Message, Part, Role
 from dragoman.testing.run import FakeRun, Ran, run
+from tests.kit.processes import gone
+from tests.kit.values import say
 
 DEADLINE_S = 60.0
 SKILL = AgentSkill(id="talk", name="talk", description="talks", tags=())
@@ -51,26 +53,21 @@ async def ran(agent: ProgramAgent, message: Any = "", **around: Any) -> Ran:
         return await run(agent, message, **around)
 
 
+async def speaking(agent: ProgramAgent, text: str = "") -> tuple[FakeRun, "asyncio.Task[None]"]:
+    """A run whose agent has said something."""
+    fake = FakeRun(say(text))
+    working = asyncio.create_task(agent.run(fake))
+    while not fake.record.artifacts:
+        await asyncio.sleep(0.01)
+    return fake, working
+
+
 async def failed(agent: ProgramAgent, message: Any = "", **around: Any) -> tuple[str, str]:
     """The text and the reason with which the task fails."""
     status = (await ran(agent, message, **around)).record.status
     assert status.message is not None
     assert status.message.metadata is not None
     return status.message.text, status.message.metadata["reason"]
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-async def gone(pid: int) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while alive(pid):
-            await asyncio.sleep(0.01)
 
 
 # -- what it is given --------------------------------------------------------------------------------------------------
@@ -179,11 +176,8 @@ async def test_its_lines_say_what_happens(bash: Made) -> None:
 async def test_its_text_comes_as_it_is_written(bash: Made, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gate")
     agent = bash(f"printf early; cat {tmp_path}/gate; printf late")
-    fake = FakeRun(Message(message_id="m", role=Role.USER, parts=(Part(text=""),)))
-    working = asyncio.create_task(agent.run(fake))
     async with asyncio.timeout(DEADLINE_S):
-        while not fake.record.artifacts:
-            await asyncio.sleep(0.01)
+        fake, working = await speaking(agent)
         assert [part.text for part in fake.record.artifacts[0].parts] == ["early"]
         await asyncio.to_thread((tmp_path / "gate").write_text, ", ")
         await working
@@ -207,11 +201,8 @@ async def test_text_that_comes_soon_after_is_of_the_same_chunk(bash: Made) -> No
 async def test_text_that_waits_goes_out_while_the_program_is_silent(bash: Made, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gate")
     agent = bash(f"echo one; read < {tmp_path}/gate; echo two", coalesce_ms=20)
-    fake = FakeRun(Message(message_id="m", role=Role.USER, parts=(Part(text=""),)))
-    working = asyncio.create_task(agent.run(fake))
     async with asyncio.timeout(DEADLINE_S):
-        while not fake.record.artifacts:
-            await asyncio.sleep(0.01)
+        fake, working = await speaking(agent)
         await asyncio.to_thread((tmp_path / "gate").write_text, "go\n")
         await working
     assert "".join(part.text or "" for part in fake.record.artifacts[0].parts) == "one\ntwo\n"
@@ -401,11 +392,8 @@ async def test_a_pipeline_that_ends_after_it_is_waited_for_shortly(bash: Made) -
 
 async def canceled(agent: ProgramAgent, *, asked: bool = True) -> tuple[Any, int]:
     """Cancel the agent once it has said its process id; the run, and that id."""
-    fake = FakeRun(Message(message_id="m", role=Role.USER, parts=(Part(text=""),)))
-    working = asyncio.create_task(agent.run(fake))
     async with asyncio.timeout(DEADLINE_S):
-        while not fake.record.artifacts:
-            await asyncio.sleep(0.01)
+        fake, working = await speaking(agent)
         fake.canceled = asked
         working.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -464,11 +452,8 @@ async def test_a_spawner_that_dies_takes_its_programs_along_and_the_next_task_ha
         environ={**os.environ, "HOLD": "60"},
         env=("HOLD",),
     )
-    fake = FakeRun(Message(message_id="m", role=Role.USER, parts=(Part(text="x"),)))
-    working = asyncio.create_task(agent.run(fake))
     async with asyncio.timeout(DEADLINE_S):
-        while not fake.record.artifacts:
-            await asyncio.sleep(0.01)
+        fake, working = await speaking(agent, "x")
         spawner, program = map(int, "".join(p.text or "" for p in fake.record.artifacts[0].parts).split())
         os.kill(spawner, 9)
         with pytest.raises(Ended):
@@ -499,11 +484,8 @@ async def test_no_descriptor_stays_open_and_no_zombie(bash: Made) -> None:
 
 async def test_a_close_gives_it_its_grace(bash: Made, tmp_path: Path) -> None:
     agent = bash(f"trap 'sleep 0.2; echo tidy >{tmp_path}/end; exit' TERM; echo ready; sleep 60 & wait")
-    fake = FakeRun(Message(message_id="m", role=Role.USER, parts=(Part(text=""),)))
-    working = asyncio.create_task(agent.run(fake))
     async with asyncio.timeout(DEADLINE_S):
-        while not fake.record.artifacts:
-            await asyncio.sleep(0.01)
+        _, working = await speaking(agent)
         working.cancel()
         with pytest.raises(asyncio.CancelledError):
             await working

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 import pytest
 
 from dragoman.agents.python.threads import Crossing, Threads
+from tests.kit.waiting import until
 
 DEADLINE_S = 60.0
 
@@ -35,13 +36,6 @@ def work() -> Iterator[Work]:
     made = Work()
     yield made
     made.go.set()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Let the loop turn until it is so."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds():
-            await asyncio.sleep(0)
 
 
 async def test_the_result_comes_back() -> None:

@@ -1,7 +1,8 @@
 """Delegations of workers: what a worker that repeats its words does after one, and what ends with its task."""
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -67,11 +68,17 @@ async def outcome(agent: WorkerAgent, item: Taken) -> Delegated:
     return came
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
-async def test_words_after_a_delegation_count_whose_question_an_earlier_worker_passed_on(elsewhere: bool) -> None:
+@asynccontextmanager
+async def beside_curious() -> AsyncIterator[tuple[House, WorkerAgent, Curious, str]]:
+    """An engine with an agent of workers and one that asks, and a task that waits for a worker."""
     agent, curious = worker(), Curious()
     async with house(agent, curious.agent) as here:
-        task_id = await here.begin()
+        yield here, agent, curious, await here.begin()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_words_after_a_delegation_count_whose_question_an_earlier_worker_passed_on(elsewhere: bool) -> None:
+    async with beside_curious() as (here, agent, curious, task_id):
         first = await taken(agent, replays=True)
         await pass_a_question_on(here, agent, first)
         await agent.leases.release(token(first))
@@ -90,9 +97,7 @@ async def test_words_after_a_delegation_count_whose_question_an_earlier_worker_p
 
 
 async def test_words_before_a_delegation_whose_question_was_passed_on_do_not_count_again() -> None:
-    agent, curious = worker(), Curious()
-    async with house(agent, curious.agent) as here:
-        task_id = await here.begin()
+    async with beside_curious() as (here, agent, curious, task_id):
         first = await taken(agent, replays=True)
         await agent.leases.say(token(first), Say((Part(text="before"),)), number=1)
         await pass_a_question_on(here, agent, first)
@@ -109,9 +114,7 @@ async def test_words_before_a_delegation_whose_question_was_passed_on_do_not_cou
 async def test_the_end_of_a_task_ends_the_wait_for_its_delegation_without_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    agent, curious = worker(), Curious()
-    async with house(agent, curious.agent) as here:
-        task_id = await here.begin()
+    async with beside_curious() as (here, agent, _, task_id):
         item = await taken(agent, replays=True)
         assert await agent.leases.delegate(token(item), ORDER, 0) is None
         await here.reach(task_id, TaskState.INPUT_REQUIRED)
@@ -136,9 +139,7 @@ async def test_a_task_that_is_deleted_while_a_worker_takes_it_goes_to_nobody(mon
 
 
 async def test_a_worker_speaks_beside_a_word_that_waits_for_the_answer_to_another_agent() -> None:
-    agent, curious = worker(), Curious()
-    async with house(agent, curious.agent) as here:
-        task_id = await here.begin()
+    async with beside_curious() as (here, agent, curious, task_id):
         item = await taken(agent)
         first, second = Say((Part(text="first"),)), Say((Part(text="second"),))
         await agent.leases.say(token(item), first, number=1)
@@ -162,9 +163,7 @@ async def test_a_word_that_waits_for_the_answer_to_another_agent_is_refused_in_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(teller, "PATIENCE_S", 0.1)
-    agent, curious = worker(), Curious()
-    async with house(agent, curious.agent) as here:
-        task_id = await here.begin()
+    async with beside_curious() as (here, agent, curious, task_id):
         item, word = await taken(agent), Say((Part(text="late"),))
         assert await agent.leases.delegate(token(item), ORDER, 0) is None
         await here.reach(task_id, TaskState.INPUT_REQUIRED)
@@ -181,9 +180,7 @@ async def test_a_word_that_waits_for_the_answer_to_another_agent_is_refused_in_t
 
 async def test_a_question_that_another_replica_passed_on_and_had_answered_is_not_put_again() -> None:
     """This one has not heard yet that the delegated task goes on."""
-    agent, curious = worker(), Curious()
-    async with house(agent, curious.agent) as here:
-        task_id = await here.begin()
+    async with beside_curious() as (here, agent, curious, task_id):
         item = await taken(agent)
         assert await agent.leases.delegate(token(item), ORDER, 0) is None
         await here.reach(task_id, TaskState.INPUT_REQUIRED)

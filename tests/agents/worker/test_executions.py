@@ -10,7 +10,8 @@ from dragoman.engine import worker_watch
 from tests.agents.worker.test_worker import done, taken, token, worker
 from tests.buses import Hub
 from tests.engine.house import DEADLINE_S, house
-from tests.engine.replicas import Stage, replicas, until
+from tests.engine.replicas import Stage, replicas
+from tests.kit.waiting import until
 
 
 class Crew:

@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,14 @@ async def taken(agent: WorkerAgent, name: str = "w1", *, replays: bool = False) 
     item = await agent.leases.take(name, DEADLINE_S, replays=replays)
     assert item is not None
     return item
+
+
+@asynccontextmanager
+async def queued() -> AsyncIterator[tuple[House, WorkerAgent, str]]:
+    """An engine whose agent is done by workers, and a task that waits for one."""
+    agent = worker()
+    async with house(agent) as here:
+        yield here, agent, await here.begin()
 
 
 def token(item: Taken) -> str:
@@ -119,9 +129,7 @@ async def test_a_worker_that_stops_waiting_leaves_the_task_to_the_next() -> None
 
 
 async def test_a_silent_worker_loses_its_task_to_another() -> None:
-    agent = worker()
-    async with house(agent) as here:
-        task_id = await here.begin()
+    async with queued() as (here, agent, task_id):
         dead = await taken(agent)
         await agent.leases.say(token(dead), ArtifactChunk(artifact("half of it", "a"), append=False, last_chunk=False))
         old = token(dead)
@@ -143,9 +151,7 @@ async def test_a_silent_worker_loses_its_task_to_another() -> None:
 
 async def test_what_a_silent_worker_left_of_an_artifact_is_recorded_as_replaced() -> None:
     """A later run of the task knows by this what it still has to repeat."""
-    agent = worker()
-    async with house(agent) as here:
-        task_id = await here.begin()
+    async with queued() as (here, agent, task_id):
         first = await taken(agent, replays=True)
         await agent.leases.say(token(first), ArtifactChunk(artifact("half of it")), number=1)
         await fall_silent(agent, first)
@@ -158,9 +164,7 @@ async def test_what_a_silent_worker_left_of_an_artifact_is_recorded_as_replaced(
 
 
 async def test_a_lost_lease_is_in_the_log_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    agent = worker()
-    async with house(agent) as here:
-        task_id = await here.begin()
+    async with queued() as (here, agent, task_id):
         await fall_silent(agent, await taken(agent, "w1\n" + 200 * "x"))
         again = await taken(agent, "w2")
         (record,) = caplog.records
@@ -210,9 +214,7 @@ async def test_a_heartbeat_keeps_the_lease() -> None:
 
 
 async def test_what_is_given_back_goes_to_the_next_at_once() -> None:
-    agent = worker()
-    async with house(agent) as here:
-        task_id = await here.begin()
+    async with queued() as (here, agent, task_id):
         old = token(await taken(agent))
         await agent.leases.release(old)
         with pytest.raises(LeaseLost):
@@ -242,9 +244,7 @@ async def test_without_a_lease_a_task_ends_as_long_as_it_was_delivered_once_at_m
 
 
 async def test_what_made_a_state_may_be_said_again_and_nothing_else() -> None:
-    agent = worker()
-    async with house(agent) as here:
-        task_id = await here.begin()
+    async with queued() as (here, agent, task_id):
         lease = token(await taken(agent))
         working = updated(task_id, TaskState.WORKING, "step 2 of 5", lease)
         first = await here.ask(working)
@@ -269,9 +269,7 @@ async def test_what_made_a_state_may_be_said_again_and_nothing_else() -> None:
     ids=lambda state: state.name,
 )
 async def test_a_terminal_status_ends_the_task(state: TaskState) -> None:
-    agent = worker()
-    async with house(agent) as here:
-        task_id = await here.begin()
+    async with queued() as (here, agent, task_id):
         lease = token(await taken(agent))
         ended = await here.ask(updated(task_id, state, "that is all", lease))
         assert ended.state is state
@@ -281,9 +279,7 @@ async def test_a_terminal_status_ends_the_task(state: TaskState) -> None:
 
 
 async def test_a_status_that_no_worker_can_set_is_refused() -> None:
-    agent = worker()
-    async with house(agent) as here:
-        task_id = await here.begin()
+    async with queued() as (here, _, task_id):
         with pytest.raises(InvalidParams, match="must be working"):
             await here.ask(updated(task_id, TaskState.SUBMITTED))
         await here.ask(done(task_id))
@@ -334,9 +330,7 @@ async def test_a_worker_of_the_agent_ends_the_tasks_of_all_its_callers() -> None
 @pytest.mark.parametrize("owner", ["anna", "eve"])
 async def test_who_is_no_worker_ends_no_task_of_a_worker(owner: str) -> None:
     """Whether it is there or not; not even its own, nor with the lease."""
-    agent = worker()
-    async with house(agent) as here:
-        task_id = await here.begin()
+    async with queued() as (here, agent, task_id):
         lease = token(await taken(agent))
         for report in (done(task_id), done(task_id, lease), done("no-such-task"), updated(task_id, TaskState.WORKING)):
             with pytest.raises(Forbidden):
@@ -419,9 +413,7 @@ async def test_who_takes_a_task_whose_answer_found_no_worker_writes_that_it_work
 
 
 async def test_who_takes_a_task_whose_question_no_worker_has_put_writes_nothing() -> None:
-    agent = worker()
-    async with house(agent) as here:
-        task_id = await here.begin()
+    async with queued() as (here, agent, task_id):
         await here.ask(updated(task_id, TaskState.INPUT_REQUIRED, "Which city?"))
         await here.send("Lyon", task_id=task_id, return_immediately=True)
         before = (await here.get(task_id)).seq
@@ -447,9 +439,7 @@ async def test_a_worker_that_replays_is_given_the_recorded_answers() -> None:
 
 
 async def test_a_question_is_asked_once_however_often_its_answer_is_waited_for() -> None:
-    agent = worker()
-    async with house(agent) as here:
-        task_id = await here.begin()
+    async with queued() as (here, agent, task_id):
         lease = token(await taken(agent))
         where = Ask((Part(text="Where?"),))
         assert await agent.leases.ask(lease, where, 1, 0) is None
@@ -467,9 +457,7 @@ async def test_a_question_is_asked_once_however_often_its_answer_is_waited_for()
 
 
 async def test_a_cancel_is_done_at_once_and_reaches_the_worker() -> None:
-    agent = worker()
-    async with house(agent) as here:
-        task_id = await here.begin()
+    async with queued() as (here, agent, task_id):
         lease = token(await taken(agent))
         hearing = asyncio.create_task(agent.leases.beat(lease, DEADLINE_S, 0))
         await asyncio.sleep(0)
@@ -481,9 +469,7 @@ async def test_a_cancel_is_done_at_once_and_reaches_the_worker() -> None:
 
 
 async def test_a_task_that_nobody_has_taken_is_canceled_and_not_given_out() -> None:
-    agent = worker()
-    async with house(agent) as here:
-        task_id = await here.begin()
+    async with queued() as (here, agent, task_id):
         await here.cancel(task_id)
         assert await agent.leases.take("w1", 0) is None
 
@@ -515,9 +501,7 @@ async def test_with_no_worker_there_sends_are_refused() -> None:
 
 
 async def test_a_report_that_was_refused_counts_when_it_comes_again() -> None:
-    agent = worker()
-    async with house(agent) as here:
-        task_id = await here.begin()
+    async with queued() as (here, agent, task_id):
         item = await taken(agent)
         await here.ask(updated(task_id, TaskState.INPUT_REQUIRED, "which?", token(item)))
         said = Say((Part(text="looking"),))
@@ -533,9 +517,7 @@ async def test_a_report_that_was_refused_counts_when_it_comes_again() -> None:
 
 
 async def test_a_report_of_a_number_counts_once() -> None:
-    agent = worker()
-    async with house(agent) as here:
-        task_id = await here.begin()
+    async with queued() as (here, agent, task_id):
         item = await taken(agent)
         for number in (1, 1, 2, 1, 2):
             chunk = ArtifactChunk(artifact(f"{number} "), append=True, last_chunk=False)
@@ -630,9 +612,7 @@ async def test_a_message_while_the_task_goes_to_another_worker_is_kept() -> None
 
 
 async def test_a_full_disk_delays_the_next_worker_and_loses_nothing() -> None:
-    agent = worker()
-    async with house(agent) as here:
-        task_id = await here.begin()
+    async with queued() as (here, agent, task_id):
         item = await taken(agent)
         here.store.full = 1
         await agent.leases.release(token(item))
@@ -641,26 +621,20 @@ async def test_a_full_disk_delays_the_next_worker_and_loses_nothing() -> None:
 
 
 async def test_a_worker_cannot_name_a_file_of_the_store() -> None:
-    agent = worker()
-    async with house(agent) as here:
-        task_id = await here.begin()
+    async with queued() as (here, _, task_id):
         sly = Artifact(artifact_id="a", parts=(Part(raw=b"mine", blob=1),))
         ended = await here.ask(CompleteTask(id=task_id, artifacts=(sly,)))
         assert ended.artifacts[0].parts == (Part(raw=b"mine"),)
 
 
 async def test_artifacts_of_one_id_are_one_and_the_report_is_taken() -> None:
-    agent = worker()
-    async with house(agent) as here:
-        task_id = await here.begin()
+    async with queued() as (here, _, task_id):
         report = CompleteTask(id=task_id, artifacts=(artifact("old"), artifact("new")))
         assert text_of(await here.ask(report)) == "new"
 
 
 async def test_what_cannot_be_an_artifact_is_refused() -> None:
-    agent = worker()
-    async with house(agent) as here:
-        task_id = await here.begin()
+    async with queued() as (here, _, task_id):
         for parts in ((), (Part(),), (Part(text="x", url="y"),)):
             with pytest.raises(InvalidParams, match="artifacts"):
                 await here.ask(CompleteTask(id=task_id, artifacts=(Artifact(artifact_id="", parts=parts),)))
@@ -690,9 +664,7 @@ async def test_calls_about_a_task_that_its_worker_has_not_leave_nothing_behind()
         gc.collect()
         return sum(isinstance(each, asyncio.Future) and not each.done() for each in gc.get_objects())
 
-    agent = worker()
-    async with house(agent) as here:
-        task_id = await here.begin()
+    async with queued() as (here, agent, task_id):
         await agent.leases.release(token(await taken(agent)))
         before = waiting()
         for number in range(20):

@@ -5,19 +5,17 @@ import json
 import stat
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from secrets import token_bytes
 from typing import Any, cast
 
 import aiohttp
 import msgspec
 import pytest
 
-from dragoman import Agent, Context
+from dragoman import Agent
 from dragoman.admin.question import PREFIX, AnyQuestion
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.auth.keys import digest_of, make_key
 from dragoman.auth.operator_token import local_server, read_token, token_path
 from dragoman.bindings.admin.endpoint import Admin
 from dragoman.bindings.admin.routes import ROUTES
@@ -30,16 +28,15 @@ from dragoman.engine.admin.overview import ServerFacts
 from dragoman.engine.api import Runner
 from dragoman.engine.handlers.audit import READS
 from dragoman.model.card import AgentSkill, Profile
-from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole, Scope
 from dragoman.server import serving
 from dragoman.store.audit import AuditEntry
-from dragoman.store.keyring import StoredKey
-from dragoman.store.open import open_store
+from tests.kit import places
+from tests.kit.agents import asking
+from tests.kit.places import V1, add_keys, bearer, beside, sqlite_url
 from tests.systems.test_upstream import partner
 
 DEADLINE_S = 60.0
-V1 = {"A2A-Version": "1.0"}
 
 
 BODIES = {
@@ -71,51 +68,26 @@ QUERIES = {"deleteTask": "?force=true"}
 
 
 def waiting_agent(name: str) -> Agent:
-    agent = Agent(name)
+    return asking(name, "which one, {}?")
 
-    @agent.skill
-    async def wait(ctx: Context) -> str:
-        """Ask, so that the task stays open."""
-        return await ctx.ask(f"which one, {ctx.message.text}?")
 
-    return agent
+def server(store: str, *more: Runner, **settings: Any) -> AbstractAsyncContextManager[aiohttp.ClientSession]:
+    """A server with two agents whose tasks wait for their callers."""
+    return places.server(waiting_agent("echo"), waiting_agent("other"), *more, store=store, **settings)
 
 
 @asynccontextmanager
-async def server(store: str, *more: Runner, **settings: Any) -> AsyncIterator[aiohttp.ClientSession]:
-    config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2, **settings)
-    async with (
-        serving(config, [waiting_agent("echo"), waiting_agent("other"), *more]) as url,
-        aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=DEADLINE_S)) as http,
-    ):
-        yield http
-
-
-def url_of(folder: Path) -> str:
-    return f"sqlite:///{folder}/dragoman.db"
-
-
-def bearer(store: str) -> dict[str, str]:
-    token = read_token(store, 0)
-    assert token is not None
-    return {"Authorization": f"Bearer {token}"}
+async def operated(folder: Path) -> AsyncIterator[tuple[aiohttp.ClientSession, dict[str, str]]]:
+    """The same on a store in a file, and the headers of its operator."""
+    store = sqlite_url(folder)
+    async with server(store) as http:
+        yield http, bearer(store)
 
 
 async def make_keys(store_url: str, **roles: tuple[AccessRole, tuple[Scope, ...] | None]) -> dict[str, dict[str, str]]:
     """Make a key for each name; returns the headers with them."""
-    store = open_store(store_url, SystemClock())
-    await store.open(None)
-    headers = {}
-    for name, (role, scopes) in roles.items():
-        new = make_key(token_bytes)
-        await store.keys.add(
-            StoredKey(
-                id=new.id, name=name, role=role, agents=None, scopes=scopes, digest=digest_of(new.text), made_ms=1
-            )
-        )
-        headers[name] = {"x-api-key": new.text}
-    await store.close()
-    return headers
+    limits = {name: {"role": role, "scopes": scopes} for name, (role, scopes) in roles.items()}
+    return {name: {"x-api-key": key} for name, key in (await add_keys(store_url, **limits)).items()}
 
 
 async def make_task(http: aiohttp.ClientSession, agent: str, text: str, headers: dict[str, str] | None = None) -> str:
@@ -136,7 +108,7 @@ async def read(
 
 
 async def test_a_server_that_asks_nobody_admits_the_bearer_of_its_token_alone(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     path = token_path(store, 0)
     assert path is not None
     async with server(store) as http:
@@ -164,15 +136,15 @@ async def test_a_server_that_asks_nobody_admits_the_bearer_of_its_token_alone(tm
 async def test_the_bearer_of_the_token_has_the_login_that_is_sent(
     tmp_path: Path, login: str | None, principal: str
 ) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     named = {} if login is None else {"X-Dragoman-Login": login}
-    keys = await make_keys(url_of(tmp_path / "keyed"), ops=(AccessRole.OPERATOR, None))
+    keys = await make_keys(sqlite_url(tmp_path / "keyed"), ops=(AccessRole.OPERATOR, None))
     async with server(store) as http:
         assert (await read(http, "/tasks", bearer(store) | named))[0] == 200
     assert [entry.action for entry in await audit_of(store, principal)] == ["tasks.list"]
-    async with server(url_of(tmp_path / "keyed")) as http:
+    async with server(sqlite_url(tmp_path / "keyed")) as http:
         assert (await read(http, "/tasks", keys["ops"] | named))[0] == 200
-    assert [entry.action for entry in await audit_of(url_of(tmp_path / "keyed"), "key:ops")] == ["tasks.list"]
+    assert [entry.action for entry in await audit_of(sqlite_url(tmp_path / "keyed"), "key:ops")] == ["tasks.list"]
 
 
 @pytest.mark.parametrize("store", ["memory:", "sqlite:///{}/dragoman.db"])
@@ -214,7 +186,7 @@ async def test_a_token_that_others_could_have_written_is_not_read(
 
 @pytest.mark.parametrize("settings", [{"api_key": "shared"}, {"api_key": "shared", "audit": "refused"}])
 async def test_the_shared_key_and_admins_are_no_operators(tmp_path: Path, settings: dict[str, Any]) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     every = tuple(Scope)
     keys = await make_keys(
         store,
@@ -233,7 +205,7 @@ async def test_the_shared_key_and_admins_are_no_operators(tmp_path: Path, settin
 
 
 async def test_an_operator_sees_and_cancels_the_tasks_of_everybody(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     keys = await make_keys(
         store, ann=(AccessRole.CALLER, None), bob=(AccessRole.CALLER, None), ops=(AccessRole.OPERATOR, None)
     )
@@ -308,17 +280,12 @@ async def test_an_operator_sees_and_cancels_the_tasks_of_everybody(tmp_path: Pat
 
 
 async def audit_of(store_url: str, principal: str) -> tuple[AuditEntry, ...]:
-    store = open_store(store_url, SystemClock())
-    await store.open(None)
-    entries = await store.audit.read(principal=principal, limit=1000)
-    await store.close()
-    return entries
+    async with beside(store_url) as store:
+        return await store.audit.read(principal=principal, limit=1000)
 
 
 async def test_wrong_requests_say_what_is_wrong(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
-    async with server(store) as http:
-        ops = bearer(store)
+    async with operated(tmp_path) as (http, ops):
         for method, path, body, expected, words in (
             ("GET", "/nothing", None, 404, "openapi.json"),
             ("GET", "/tasks/none", None, 404, "none"),
@@ -378,7 +345,7 @@ async def make_subject(http: aiohttp.ClientSession, ops: dict[str, str], route: 
 
 
 async def test_every_answer_fits_the_document_that_names_every_route(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     ops = (await make_keys(store, ops=(AccessRole.OPERATOR, None)))["ops"]
     async with (
         serving(Config(port=0, store="memory:", shutdown_grace_s=0.2), [waiting_agent("echo")]) as elsewhere,
@@ -404,7 +371,7 @@ async def test_every_answer_fits_the_document_that_names_every_route(tmp_path: P
 
 async def test_a_read_that_is_repeated_is_noted_once_and_changes_nothing(tmp_path: Path) -> None:
     """A page of the console that is left open reads the same again and again."""
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     ops = (await make_keys(store, ops=(AccessRole.OPERATOR, None)))["ops"]
     reads = [route for route in ROUTES if route.method == "GET" and route.answer is not None]
     async with server(store, push_allowed_hosts=("127.0.0.1",)) as http:
@@ -422,7 +389,7 @@ async def test_a_read_that_is_repeated_is_noted_once_and_changes_nothing(tmp_pat
 
 async def test_every_number_that_is_given_has_a_maximum(tmp_path: Path) -> None:
     """An integer beyond those of the stores would be an internal error."""
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with server(store) as http:
         _, document = await read(http, "/openapi.json", bearer(store))
     numbers = [
@@ -494,7 +461,7 @@ def fits(document: Any, schema: Any, value: Any) -> bool:
 
 
 async def test_agents_are_told_with_the_numbers_of_their_tasks(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     skill = AgentSkill(id="add", name="Add", description="Adds", tags=("t",))
     profile = Profile(id="sum", name="Sum", description="Adds", version="2", skills=(skill,))
     worker = WorkerAgent(profile, queues=True)
@@ -525,9 +492,7 @@ async def test_agents_are_told_with_the_numbers_of_their_tasks(tmp_path: Path) -
 
 
 async def test_a_task_that_is_canceled_meanwhile_is_reported(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
-    async with server(store) as http:
-        ops = bearer(store)
+    async with operated(tmp_path) as (http, ops):
         task_id = await make_task(http, "echo", "one")
         first, second = await asyncio.gather(
             read(http, "/tasks:cancel", ops, "POST", json={"older_than_s": 0}),
@@ -538,9 +503,7 @@ async def test_a_task_that_is_canceled_meanwhile_is_reported(tmp_path: Path) -> 
 
 
 async def test_a_deleted_task_is_gone_for_everybody(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
-    async with server(store) as http:
-        ops = bearer(store)
+    async with operated(tmp_path) as (http, ops):
         kept, open_task, ended = [await make_task(http, "echo", name) for name in ("kept", "open", "ended")]
         assert (await read(http, f"/tasks/{ended}:cancel", ops, "POST"))[0] == 200
         status, refused = await read(http, f"/tasks/{open_task}", ops, "DELETE")
@@ -564,7 +527,9 @@ async def test_a_deleted_task_is_gone_for_everybody(tmp_path: Path) -> None:
         assert (none["matched"], none["deleted"]) == ([], [])
         _, done = await read(http, "/tasks:delete", ops, "POST", json={"older_than_s": 0, "force": True})
         assert (done["deleted"], done["failed"]) == ([kept], [])
-    deletes = [entry for entry in await audit_of(store, "operator:local") if entry.action == "tasks.delete"]
+    deletes = [
+        entry for entry in await audit_of(sqlite_url(tmp_path), "operator:local") if entry.action == "tasks.delete"
+    ]
     assert [(entry.task_id, entry.allowed) for entry in deletes] == [
         (open_task, False),
         (ended, True),
@@ -575,9 +540,7 @@ async def test_a_deleted_task_is_gone_for_everybody(tmp_path: Path) -> None:
 
 
 async def test_tasks_are_listed_in_every_order(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
-    async with server(store) as http:
-        ops = bearer(store)
+    async with operated(tmp_path) as (http, ops):
         first, second, third = [await make_task(http, "echo", text) for text in ("one", "two", "three")]
         assert (await read(http, f"/tasks/{first}:cancel", ops, "POST"))[0] == 200
         for query, wanted in (
@@ -614,7 +577,7 @@ async def test_tasks_are_listed_in_every_order(tmp_path: Path) -> None:
 
 async def test_a_task_is_sent_again_as_the_operators_own(tmp_path: Path) -> None:
     """With its files, by everything that the first caller asked for but webhooks."""
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     keys = await make_keys(store, ann=(AccessRole.CALLER, None), ops=(AccessRole.OPERATOR, None))
     ops = keys["ops"]
     async with server(store, files=f"folder:{tmp_path}/files", files_above=1000) as http:

@@ -38,17 +38,9 @@ from dragoman.server import serving
 from dragoman.store.api import StatusRow, StoreError
 from dragoman.store.open import open_store
 from dragoman.store.sqlite.store import SqliteStore
-from tests.bindings.admin.test_admin import (
-    DEADLINE_S,
-    bearer,
-    make_keys,
-    make_task,
-    read,
-    server,
-    url_of,
-    waiting_agent,
-)
+from tests.bindings.admin.test_admin import DEADLINE_S, make_keys, make_task, operated, read, server, waiting_agent
 from tests.buses import Hub
+from tests.kit.places import bearer, sqlite_url
 from tests.store.cases.bench import new_task
 
 EVENTS = {route.path: route.events for route in ROUTES if route.events}
@@ -127,9 +119,7 @@ LOG, CHANGES = "/tasks/{id}/log", "/events"
 
 
 async def test_the_log_of_a_task_is_followed_to_its_end_and_resumed(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
-    async with server(store) as http:
-        ops = bearer(store)
+    async with operated(tmp_path) as (http, ops):
         task_id = await make_task(http, "echo", "one")
         async with reading(http, LOG, ops, id=task_id) as reader:
             await reader.until("event", state="input-required")
@@ -158,7 +148,7 @@ async def test_the_log_of_a_task_is_followed_to_its_end_and_resumed(tmp_path: Pa
 async def test_readers_begin_anew_after_a_reading_that_met_a_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, whole, faults = url_of(tmp_path), SqliteStore.changes, 0
+    store, whole, faults = sqlite_url(tmp_path), SqliteStore.changes, 0
 
     async def changes(self: SqliteStore, since_ms: int, limit: int) -> Any:
         nonlocal faults
@@ -182,9 +172,7 @@ async def test_readers_begin_anew_after_a_reading_that_met_a_fault(
 
 
 async def test_the_log_of_a_deleted_task_ends(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
-    async with server(store) as http:
-        ops = bearer(store)
+    async with operated(tmp_path) as (http, ops):
         task_id = await make_task(http, "echo", "one")
         async with reading(http, LOG, ops, id=task_id) as reader:
             await reader.until("event", state="input-required")
@@ -193,9 +181,7 @@ async def test_the_log_of_a_deleted_task_ends(tmp_path: Path) -> None:
 
 
 async def test_changes_are_told_once_and_a_reader_that_returns_misses_none(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
-    async with server(store) as http:
-        ops = bearer(store)
+    async with operated(tmp_path) as (http, ops):
         async with reading(http, CHANGES, ops) as reader:
             reset = await reader.next()
             assert reset is not None
@@ -241,32 +227,26 @@ async def test_a_change_is_told_although_the_store_fails_in_the_middle_of_a_read
         return await replicas(overview)
 
     monkeypatch.setattr(Overview, "replicas", replicas_or_not)
-    store = url_of(tmp_path)
-    async with server(store) as http:
-        ops = bearer(store)
-        async with reading(http, CHANGES, ops) as reader:
-            await reader.until("replicas")
-            task_id = await make_task(http, "echo", "one")
-            await reader.until("task", id=task_id, state="input-required")
-            failing = True
-            assert (await read(http, f"/tasks/{task_id}:cancel", ops, "POST"))[0] == 200
-            failed.clear()
-            async with asyncio.timeout(DEADLINE_S):
-                await failed.wait()
-            failing = False
-            await reader.until("task", id=task_id, state="canceled")
+    async with operated(tmp_path) as (http, ops), reading(http, CHANGES, ops) as reader:
+        await reader.until("replicas")
+        task_id = await make_task(http, "echo", "one")
+        await reader.until("task", id=task_id, state="input-required")
+        failing = True
+        assert (await read(http, f"/tasks/{task_id}:cancel", ops, "POST"))[0] == 200
+        failed.clear()
+        async with asyncio.timeout(DEADLINE_S):
+            await failed.wait()
+        failing = False
+        await reader.until("task", id=task_id, state="canceled")
 
 
 async def test_too_many_changes_at_once_are_a_reset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert CHANGES_MAX > 1
     monkeypatch.setattr("dragoman.engine.admin.change_feeds.CHANGES_MAX", 1)
-    store = url_of(tmp_path)
-    async with server(store) as http:
-        ops = bearer(store)
-        async with reading(http, CHANGES, ops) as reader:
-            await reader.until("replicas")
-            await asyncio.gather(make_task(http, "echo", "one"), make_task(http, "echo", "two"))
-            await reader.until("reset", reason="many")
+    async with operated(tmp_path) as (http, ops), reading(http, CHANGES, ops) as reader:
+        await reader.until("replicas")
+        await asyncio.gather(make_task(http, "echo", "one"), make_task(http, "echo", "two"))
+        await reader.until("reset", reason="many")
 
 
 async def test_commits_wake_one_reading_for_all_who_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,9 +267,7 @@ async def test_commits_wake_one_reading_for_all_who_follow(tmp_path: Path, monke
 
     monkeypatch.setattr(SqliteStore, "changes", counted)
     monkeypatch.setattr(SqliteStore, "watch", watched)
-    store = url_of(tmp_path)
-    async with server(store) as http:
-        ops = bearer(store)
+    async with operated(tmp_path) as (http, ops):
         async with AsyncExitStack() as stack:
             readers = [await stack.enter_async_context(reading(http, CHANGES, ops)) for _ in range(60)]
             for reader in readers:
@@ -400,7 +378,7 @@ async def test_replicas_tell_of_commits_only_while_somebody_follows(monkeypatch:
 
 
 async def test_a_stream_of_changes_ends_with_the_server(tmp_path: Path) -> None:
-    config = Config(port=0, store=url_of(tmp_path), shutdown_grace_s=2)
+    config = Config(port=0, store=sqlite_url(tmp_path), shutdown_grace_s=2)
     started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     stopping = asyncio.Event()
 

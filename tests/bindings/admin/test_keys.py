@@ -9,10 +9,9 @@ import aiohttp
 import pytest
 
 from dragoman.auth.keys import id_of
-from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole
-from dragoman.store.open import open_store
-from tests.bindings.admin.test_admin import DEADLINE_S, bearer, make_keys, read, server, url_of
+from tests.bindings.admin.test_admin import DEADLINE_S, make_keys, read, server
+from tests.kit.places import bearer, beside, sqlite_url
 
 
 def key_header(issued: Any) -> dict[str, str]:
@@ -38,17 +37,13 @@ def fault(answer: Any) -> tuple[str, str]:
 
 
 async def acts(store_url: str) -> list[tuple[str, str, str, bool]]:
-    store = open_store(store_url, SystemClock())
-    await store.open(None)
-    try:
+    async with beside(store_url) as store:
         found = await store.audit.read(limit=100)
-    finally:
-        await store.close()
     return [(each.principal, each.action, each.subject, each.allowed) for each in found]
 
 
 async def test_the_life_of_a_key_from_afar(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     keys = await make_keys(store, ops=(AccessRole.OPERATOR, None))
     ops = keys["ops"]
     ops_id = id_of(ops["x-api-key"])
@@ -110,7 +105,7 @@ async def test_the_life_of_a_key_from_afar(tmp_path: Path) -> None:
 
 
 async def test_an_operator_gives_up_the_own_key_only_when_told_to(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     ops = (await make_keys(store, ops=(AccessRole.OPERATOR, None)))["ops"]
     ops_id = id_of(ops["x-api-key"])
     async with server(store) as http:
@@ -127,7 +122,7 @@ async def test_an_operator_gives_up_the_own_key_only_when_told_to(tmp_path: Path
 
 
 async def test_the_first_key_of_a_server_that_asks_nobody_is_an_operators(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with server(store) as http:
         token = bearer(store)
         status, answer = await change(http, "/keys", token, {"name": "ann"})
@@ -136,14 +131,14 @@ async def test_the_first_key_of_a_server_that_asks_nobody_is_an_operators(tmp_pa
         assert (status, issued["first"]) == (200, True)
         await until_answered(http, key_header(issued), 200)
         assert (await change(http, "/keys", key_header(issued), {"name": "ann"}))[0] == 200
-    other = url_of(tmp_path / "other")
+    other = sqlite_url(tmp_path / "other")
     (tmp_path / "other").mkdir()
     async with server(other) as http:
         assert (await change(http, "/keys", bearer(other), {"name": "ann", "force": True}))[0] == 200
 
 
 async def test_a_session_of_the_console_dies_with_its_key(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     ops = (await make_keys(store, ops=(AccessRole.OPERATOR, None)))["ops"]
     key = ops["x-api-key"]
     async with server(store) as http:
@@ -190,7 +185,7 @@ async def test_wrong_input_is_refused_by_its_field(
 
 @pytest.fixture(scope="module")
 async def keyed(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    store = url_of(tmp_path_factory.mktemp("keyed"))
+    store = sqlite_url(tmp_path_factory.mktemp("keyed"))
     ops = (await make_keys(store, ops=(AccessRole.OPERATOR, None)))["ops"]
     async with server(store) as http:
         yield http, ops

@@ -15,12 +15,14 @@ from dragoman.agents.program.agent import ProgramAgent
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.config import Config
 from dragoman.config.programs import Program
-from dragoman.model.card import AgentSkill, Profile
+from dragoman.model.card import Profile
 from dragoman.model.principal import AccessRole
 from dragoman.server import serving
-from tests.bindings.admin.test_admin import DEADLINE_S, V1, make_keys, make_task, read, url_of, waiting_agent
+from tests.bindings.admin.test_admin import DEADLINE_S, make_keys, make_task, read, waiting_agent
 from tests.bindings.admin.test_workers import call
 from tests.cli.admin.site import dragoman
+from tests.kit import values
+from tests.kit.places import V1, sqlite_url
 
 pytestmark = pytest.mark.slow
 
@@ -29,8 +31,7 @@ TAKEN = 5
 
 
 def profile(agent: str) -> Profile:
-    skill = AgentSkill(id="add", name="Add", description="Adds", tags=("t",))
-    return Profile(id=agent, name=agent, description="Adds", version="1", skills=(skill,))
+    return values.profile(agent, values.skill("add"))
 
 
 async def send(http: aiohttp.ClientSession, agent: str, number: int, headers: dict[str, str]) -> str:
@@ -118,7 +119,7 @@ async def agree(
 async def test_everybody_agrees_on_the_tasks_of_workers(
     tmp_path: Path, request: pytest.FixtureRequest, replicas: int
 ) -> None:
-    store = url_of(tmp_path) if replicas == 1 else request.getfixturevalue("postgres_url")
+    store = sqlite_url(tmp_path) if replicas == 1 else request.getfixturevalue("postgres_url")
     keys = await make_keys(store, ops=(AccessRole.OPERATOR, None), boss=(AccessRole.AGENT, None))
     boss = keys["boss"]
     config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2)
@@ -165,7 +166,7 @@ async def test_everybody_agrees_on_the_tasks_of_workers(
 
 
 async def test_a_task_that_finds_no_room_for_its_program_is_queued(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     keys = await make_keys(store, ops=(AccessRole.OPERATOR, None), boss=(AccessRole.AGENT, None))
     gate = tmp_path / "gate"
     waits = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.02)\nprint('done')"

@@ -12,8 +12,9 @@ import pytest
 
 from dragoman.model.ids import SystemClock
 from dragoman.store.open import open_store
-from tests.bindings.admin.test_admin import DEADLINE_S, V1, bearer, make_task, read, url_of
+from tests.bindings.admin.test_admin import DEADLINE_S, make_task, read
 from tests.bindings.admin.test_webhooks import answer_task, change, make_pushed_task, places, servers
+from tests.kit.places import V1, bearer, sqlite_url
 from tests.push.receiver import Receiver, receiving
 
 SECRET = "a secret of sixteen characters"
@@ -44,7 +45,7 @@ async def told_task(http: aiohttp.ClientSession, receiver: Receiver, ops: Ops) -
 
 
 async def test_who_was_told_when_with_what_answer(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with receiving() as receiver, servers(store, 1) as (http,):
         ops = bearer(store)
         receiver.answers = lambda number: 503 if number == 0 else 202
@@ -82,7 +83,7 @@ async def test_who_was_told_when_with_what_answer(tmp_path: Path) -> None:
 
 async def test_a_delivery_that_arrived_is_sent_once_more_as_it_was(tmp_path: Path) -> None:
     """With its id, its place and its body, behind which the signature is valid again."""
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with receiving() as receiver, servers(store, 1) as (http,):
         ops = bearer(store)
         task_id, deliveries = await told_task(http, receiver, ops)
@@ -114,7 +115,7 @@ async def test_a_delivery_that_arrived_is_sent_once_more_as_it_was(tmp_path: Pat
 
 async def test_a_body_that_is_the_whole_task_is_made_again(tmp_path: Path) -> None:
     """In 0.3 each call brings the task as it stood then."""
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with receiving() as receiver, servers(store, 1) as (http,):
         ops = bearer(store)
         task_id = await make_task(http, "echo", "one", {})
@@ -136,7 +137,7 @@ async def test_a_body_that_is_the_whole_task_is_made_again(tmp_path: Path) -> No
 
 
 async def test_it_says_why_a_delivery_is_not_sent_again(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with receiving() as receiver, servers(store, 1) as (http,):
         pruned, lost = await told_task(http, receiver, bearer(store))
     alone = open_store(store, SystemClock())
@@ -202,6 +203,6 @@ async def test_a_number_that_no_delivery_has_is_refused_by_its_field(running: tu
 
 @pytest.fixture(scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    store = url_of(tmp_path_factory.mktemp("running"))
+    store = sqlite_url(tmp_path_factory.mktemp("running"))
     async with servers(store, 1) as (http,):
         yield http, bearer(store)

@@ -3,18 +3,18 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from dragoman.config import Config
 from dragoman.model.principal import AccessRole
-from dragoman.server import serving
-from tests.bindings.admin.test_admin import DEADLINE_S, V1, bearer, make_keys, make_task, read, url_of, waiting_agent
+from tests.bindings.admin.test_admin import DEADLINE_S, make_keys, make_task, read, waiting_agent
 from tests.bindings.admin.test_feeds import CHANGES, reading
+from tests.kit import places as kit_places
+from tests.kit.places import V1, bearer, sqlite_url
 from tests.push.receiver import Receiver, place_of, receiving
 
 SEQ = "x-dragoman-seq"
@@ -23,14 +23,9 @@ AT_ONCE = {"held": 0, "later": 0, "next": None}
 """No delivery waits for anything else than its host."""
 
 
-@asynccontextmanager
-async def servers(store: str, count: int) -> AsyncIterator[list[aiohttp.ClientSession]]:
+def servers(store: str, count: int) -> AbstractAsyncContextManager[list[aiohttp.ClientSession]]:
     """So many servers on a store, which may call webhooks on this machine."""
-    config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2, push_allowed_hosts=("127.0.0.1",))
-    async with AsyncExitStack() as stack:
-        urls = [await stack.enter_async_context(serving(config, [waiting_agent("echo")])) for _ in range(count)]
-        timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
-        yield [await stack.enter_async_context(aiohttp.ClientSession(url, timeout=timeout)) for url in urls]
+    return kit_places.servers(count, lambda: [waiting_agent("echo")], store=store, push_allowed_hosts=("127.0.0.1",))
 
 
 async def change(http: aiohttp.ClientSession, path: str, headers: dict[str, str], body: Any) -> Any:
@@ -74,7 +69,7 @@ def places(receiver: Receiver) -> list[tuple[int, float]]:
 async def test_no_replica_sends_to_a_paused_host_until_it_is_resumed(
     tmp_path: Path, request: pytest.FixtureRequest, replicas: int
 ) -> None:
-    store = url_of(tmp_path) if replicas == 1 else request.getfixturevalue("postgres_url")
+    store = sqlite_url(tmp_path) if replicas == 1 else request.getfixturevalue("postgres_url")
     ops = (await make_keys(store, ops=(AccessRole.OPERATOR, None)))["ops"]
     async with receiving() as receiver, servers(store, replicas) as running:
         one, other = running[0], running[-1]
@@ -112,7 +107,7 @@ async def test_no_replica_sends_to_a_paused_host_until_it_is_resumed(
 
 
 async def test_a_call_that_begins_to_wait_and_arrives_is_told_to_those_who_follow(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with receiving() as receiver, servers(store, 1) as (http,):
         ops = bearer(store)
         await change(http, "/webhooks:pause", ops, {"host": "127.0.0.1"})
@@ -126,7 +121,7 @@ async def test_a_call_that_begins_to_wait_and_arrives_is_told_to_those_who_follo
 
 
 async def test_a_pending_delivery_is_sent_at_once_or_deleted(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with receiving() as receiver, servers(store, 1) as (http,):
         ops = bearer(store)
         receiver.answers = lambda number: (503, {"retry-after": "3600"}) if number == 0 else 204
@@ -202,6 +197,6 @@ async def test_a_host_is_named_as_people_name_it(
 
 @pytest.fixture(scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Any]:
-    store = url_of(tmp_path_factory.mktemp("running"))
+    store = sqlite_url(tmp_path_factory.mktemp("running"))
     async with servers(store, 1) as (http,):
         yield http, bearer(store)

@@ -10,17 +10,17 @@ import pytest
 
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.config import Config
-from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.principal import AccessRole
 from dragoman.server import serving
-from tests.bindings.admin.test_admin import DEADLINE_S, V1, make_keys, read, url_of
+from tests.bindings.admin.test_admin import DEADLINE_S, make_keys, read
 from tests.cli.admin.site import dragoman
-
-SKILL = AgentSkill(id="add", name="Add", description="Adds", tags=("t",))
+from tests.kit.agents import hired
+from tests.kit.places import V1, sqlite_url
+from tests.kit.values import skill
 
 
 def worker_agent() -> WorkerAgent:
-    return WorkerAgent(Profile(id="sum", name="Sum", description="Adds", version="1", skills=(SKILL,)), queues=True)
+    return hired("sum", skill("add"))
 
 
 async def call(http: aiohttp.ClientSession, action: str, headers: dict[str, str], **sent: Any) -> Any:
@@ -45,7 +45,7 @@ async def known(
 async def test_each_worker_is_known_to_every_server(
     tmp_path: Path, request: pytest.FixtureRequest, replicas: int
 ) -> None:
-    store = url_of(tmp_path) if replicas == 1 else request.getfixturevalue("postgres_url")
+    store = sqlite_url(tmp_path) if replicas == 1 else request.getfixturevalue("postgres_url")
     keys = await make_keys(store, ops=(AccessRole.OPERATOR, None), boss=(AccessRole.AGENT, None))
     ops, boss = keys["ops"], keys["boss"]
     config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2)
@@ -83,8 +83,8 @@ async def test_each_worker_is_known_to_every_server(
 
 
 async def test_a_first_report_is_known_by_its_worker(tmp_path: Path) -> None:
-    keys = await make_keys(url_of(tmp_path), ops=(AccessRole.OPERATOR, None), boss=(AccessRole.AGENT, None))
-    config = Config(port=0, store=url_of(tmp_path), shutdown_grace_s=0.2, cancel_grace_s=0.2)
+    keys = await make_keys(sqlite_url(tmp_path), ops=(AccessRole.OPERATOR, None), boss=(AccessRole.AGENT, None))
+    config = Config(port=0, store=sqlite_url(tmp_path), shutdown_grace_s=0.2, cancel_grace_s=0.2)
     timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
     async with serving(config, [worker_agent()]) as url, aiohttp.ClientSession(url, timeout=timeout) as http:
         sent = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "1 + 1"}]}}

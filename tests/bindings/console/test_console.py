@@ -5,17 +5,14 @@ import gzip
 import itertools
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from secrets import token_bytes
 from typing import Any
 
 import aiohttp
 import pytest
 
 from dragoman import Agent, Context
-from dragoman.auth.keys import digest_of, make_key
-from dragoman.auth.operator_token import read_token
 from dragoman.bindings.console import Pages
 from dragoman.bindings.console.endpoint import PROOF
 from dragoman.bindings.http import HttpRequest
@@ -23,11 +20,10 @@ from dragoman.bindings.routes import CONSOLE, Route
 from dragoman.config import Config
 from dragoman.engine.admin.folded_places import LOG_BYTES
 from dragoman.model.errors import NotFound
-from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole, Scope
 from dragoman.server import serving
-from dragoman.store.keyring import StoredKey
-from dragoman.store.open import open_store
+from tests.kit.agents import asking
+from tests.kit.places import add_keys, bearer, beside, calling, quick, sqlite_url
 from tests.spoil import spoil_file
 from tests.store.cases.spoiling import WAYS, Way
 
@@ -36,58 +32,28 @@ SESSION = "/console/session"
 TASKS = "/admin/v1/tasks"
 
 
-def asking_agent() -> Agent:
-    agent = Agent("ask")
-
-    @agent.skill
-    async def wait(ctx: Context) -> str:
-        """Ask, so that the task stays open."""
-        return await ctx.ask("which one?")
-
-    return agent
-
-
-def url_of(folder: Path) -> str:
-    return f"sqlite:///{folder}/dragoman.db"
-
-
 @asynccontextmanager
 async def server(store: str, **settings: Any) -> AsyncIterator[str]:
-    config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2, **settings)
-    async with serving(config, [asking_agent()]) as url:
+    async with serving(quick(store=store, **settings), [asking(question="which one?")]) as url:
         yield url
 
 
-@asynccontextmanager
-async def browser(url: str) -> AsyncIterator[aiohttp.ClientSession]:
+def browser(url: str) -> AbstractAsyncContextManager[aiohttp.ClientSession]:
     """A client that keeps cookies, as a browser does, also those of a server without a name."""
-    jar = aiohttp.CookieJar(unsafe=True)
-    async with aiohttp.ClientSession(url, cookie_jar=jar, timeout=aiohttp.ClientTimeout(total=DEADLINE_S)) as http:
-        yield http
+    return calling(url, cookie_jar=aiohttp.CookieJar(unsafe=True))
 
 
 def token_of(store: str) -> str:
-    token = read_token(store, 0)
-    assert token is not None
-    return token
+    return bearer(store)["Authorization"].removeprefix("Bearer ")
 
 
 async def make_key_for(store_url: str, role: AccessRole, scopes: tuple[Scope, ...] | None = None) -> str:
-    store = open_store(store_url, SystemClock())
-    await store.open(None)
-    new = make_key(token_bytes)
-    await store.keys.add(
-        StoredKey(id=new.id, name="ops", role=role, agents=None, scopes=scopes, digest=digest_of(new.text), made_ms=1)
-    )
-    await store.close()
-    return new.text
+    return (await add_keys(store_url, ops={"role": role, "scopes": scopes}))["ops"]
 
 
 async def revoke(store_url: str, key: str) -> None:
-    store = open_store(store_url, SystemClock())
-    await store.open(None)
-    assert await store.keys.revoke(key.split("_")[1], 1)
-    await store.close()
+    async with beside(store_url) as store:
+        assert await store.keys.revoke(key.split("_")[1], 1)
 
 
 async def sign_in(http: aiohttp.ClientSession, secret: str) -> tuple[int, Any]:
@@ -107,7 +73,7 @@ async def make_task(http: aiohttp.ClientSession, **headers: str) -> str:
 
 
 async def test_a_sign_in_in_another_form_is_told_what_is_wrong(tmp_path: Path) -> None:
-    async with server(url_of(tmp_path)) as url, browser(url) as http:
+    async with server(sqlite_url(tmp_path)) as url, browser(url) as http:
         for sent, fault in (
             ({"key": "dgm_x"}, "key: is not known here"),
             ({}, "secret: is required"),
@@ -118,7 +84,7 @@ async def test_a_sign_in_in_another_form_is_told_what_is_wrong(tmp_path: Path) -
 
 
 async def test_the_token_of_a_server_that_asks_nobody_signs_in(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with server(store) as url, browser(url) as http:
         assert await status_of(http) == 401
         assert await status_of(http, SESSION) == 401
@@ -130,7 +96,7 @@ async def test_the_token_of_a_server_that_asks_nobody_signs_in(tmp_path: Path) -
 
 
 async def test_a_wrong_key_is_refused_and_sets_no_cookie(tmp_path: Path) -> None:
-    async with server(url_of(tmp_path)) as url, browser(url) as http:
+    async with server(sqlite_url(tmp_path)) as url, browser(url) as http:
         for secret in ("dgo_wrong", "dgm_aaaaaaaaaaaa_" + "x" * 43, "schlüssel", "\u0000"):
             status, refusal = await sign_in(http, secret)
             assert status == 401, refusal
@@ -142,7 +108,7 @@ async def test_a_wrong_key_is_refused_and_sets_no_cookie(tmp_path: Path) -> None
 
 
 async def test_only_an_operators_key_signs_in(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     operator = await make_key_for(store, AccessRole.OPERATOR)
     others = [
         await make_key_for(store, AccessRole.ADMIN),
@@ -159,7 +125,7 @@ async def test_only_an_operators_key_signs_in(tmp_path: Path) -> None:
 
 
 async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with server(store) as url, browser(url) as http:
         async with http.post(SESSION, json={"secret": token_of(store)}) as answer:
             cookie = answer.headers["set-cookie"]
@@ -170,7 +136,7 @@ async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(tmp_path: P
 
 
 async def test_the_cookie_is_for_tls_alone_behind_a_proxy_with_tls(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with server(store, public_url="https://ops.example.com") as url, browser(url) as http:
         async with http.post(SESSION, json={"secret": token_of(store)}) as answer:
             cookie = answer.headers["set-cookie"]
@@ -182,7 +148,7 @@ async def test_the_cookie_is_for_tls_alone_behind_a_proxy_with_tls(tmp_path: Pat
 
 
 async def test_a_change_needs_the_proof_and_reads_do_not(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with server(store) as url, browser(url) as http:
         task = await make_task(http)
         _, signed_in = await sign_in(http, token_of(store))
@@ -198,7 +164,7 @@ async def test_a_change_needs_the_proof_and_reads_do_not(tmp_path: Path) -> None
 
 
 async def test_no_page_of_another_site_signs_anybody_in(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with server(store) as url, browser(url) as http:
         foreign = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
         sent = {"secret": token_of(store)}
@@ -206,7 +172,7 @@ async def test_no_page_of_another_site_signs_anybody_in(tmp_path: Path) -> None:
 
 
 async def test_signing_out_ends_the_session_for_good(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with server(store) as url, browser(url) as http:
         _, signed_in = await sign_in(http, token_of(store))
         (kept,) = [cookie.value for cookie in http.cookie_jar]
@@ -217,7 +183,7 @@ async def test_signing_out_ends_the_session_for_good(tmp_path: Path) -> None:
 
 
 async def test_signing_in_again_ends_the_browsers_earlier_session(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with server(store) as url, browser(url) as http, browser(url) as other:
         await sign_in(http, token_of(store))
         await sign_in(other, token_of(store))
@@ -231,7 +197,7 @@ async def test_signing_in_again_ends_the_browsers_earlier_session(tmp_path: Path
 
 
 async def test_a_session_dies_with_its_key(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     key = await make_key_for(store, AccessRole.OPERATOR)
     async with server(store) as url, browser(url) as http:
         assert (await sign_in(http, key))[0] == 200
@@ -244,7 +210,7 @@ async def test_a_session_dies_with_its_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("other", ['state={"a": 1}', "a=b c", "flag", "a@b=1", "expires=1", 'a="', "ä=ö"])
 async def test_a_session_lives_beside_the_cookies_of_other_servers_of_the_host(tmp_path: Path, other: str) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with server(store) as url, browser(url) as http:
         await sign_in(http, token_of(store))
         (kept,) = http.cookie_jar
@@ -254,7 +220,7 @@ async def test_a_session_lives_beside_the_cookies_of_other_servers_of_the_host(t
 
 
 async def test_a_session_outlives_a_restart_of_the_server(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with server(store) as url, browser(url) as http:
         await sign_in(http, token_of(store))
         (kept,) = [cookie.value for cookie in http.cookie_jar]
@@ -267,7 +233,7 @@ async def test_a_session_outlives_a_restart_of_the_server(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 async def test_a_damaged_session_admits_nobody(tmp_path: Path, way: Way) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with server(store) as url, browser(url) as http:
         await sign_in(http, token_of(store))
         (kept,) = [cookie.value for cookie in http.cookie_jar]
@@ -279,7 +245,7 @@ async def test_a_damaged_session_admits_nobody(tmp_path: Path, way: Way) -> None
 
 
 async def test_a_key_in_a_header_counts_before_the_cookie(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     caller = await make_key_for(store, AccessRole.CALLER)
     operator = await make_key_for(store, AccessRole.OPERATOR)
     async with server(store) as url, browser(url) as http:
@@ -290,12 +256,12 @@ async def test_a_key_in_a_header_counts_before_the_cookie(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("path", ["/console", "/console/", "/console/tasks/some-id", SESSION])
 async def test_another_name_for_the_server_is_refused(tmp_path: Path, path: str) -> None:
-    async with server(url_of(tmp_path)) as url, browser(url) as http:
+    async with server(sqlite_url(tmp_path)) as url, browser(url) as http:
         assert await status_of(http, path, headers={"Host": "evil.example"}) == 403
 
 
 async def test_the_pages_allow_no_foreign_script_and_no_frame(tmp_path: Path) -> None:
-    async with server(url_of(tmp_path)) as url, browser(url) as http, http.get("/console") as answer:
+    async with server(sqlite_url(tmp_path)) as url, browser(url) as http, http.get("/console") as answer:
         policy = dict(each.strip().partition(" ")[::2] for each in answer.headers["content-security-policy"].split(";"))
         assert policy["default-src"] == "'none'"
         assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
@@ -306,14 +272,14 @@ async def test_the_pages_allow_no_foreign_script_and_no_frame(tmp_path: Path) ->
 
 
 async def test_only_sessions_are_changed(tmp_path: Path) -> None:
-    async with server(url_of(tmp_path)) as url, browser(url) as http:
+    async with server(sqlite_url(tmp_path)) as url, browser(url) as http:
         assert await status_of(http, "/console", "POST") == 405
         assert await status_of(http, SESSION, "PUT") == 405
 
 
 @pytest.mark.parametrize("settings", [{"console": False}, {"tasks": False}, {"profile": "kaos"}])
 async def test_it_can_be_off(tmp_path: Path, settings: dict[str, Any]) -> None:
-    async with server(url_of(tmp_path), **settings) as url, browser(url) as http:
+    async with server(sqlite_url(tmp_path), **settings) as url, browser(url) as http:
         assert await status_of(http, "/console") == 404
         assert await status_of(http, SESSION, "POST", json={"secret": "x"}) in (404, 405)
 
@@ -399,7 +365,7 @@ async def test_the_wire_is_what_the_stream_of_a_caller_was(tmp_path: Path, diale
         for word in ctx.text.split():
             yield word
 
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     path, method, message, headers = STREAMS[dialect]
     config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2)
     async with serving(config, [agent]) as url, browser(url) as http:
@@ -423,7 +389,7 @@ async def test_a_page_of_the_wire_has_a_bounded_number_of_bytes(tmp_path: Path) 
         for _ in range(12):
             yield chunk
 
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2)
     async with serving(config, [agent]) as url, browser(url) as http:
         task = await make_task(http)
@@ -445,7 +411,7 @@ async def test_a_page_of_the_wire_has_a_bounded_number_of_bytes(tmp_path: Path) 
 
 
 async def test_the_content_of_a_log_is_whole_and_comes_in_pages(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with server(store) as url, browser(url) as http:
         task = await make_task(http)
         await sign_in(http, token_of(store))

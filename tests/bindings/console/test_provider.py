@@ -19,8 +19,9 @@ from dragoman.server import serving
 from dragoman.server.errors import StartError
 from tests.auth import issuer
 from tests.auth.provider import CLIENT, SECRET, OpenIdProvider, providing
-from tests.bindings.admin.test_admin import url_of
-from tests.bindings.console.test_console import DEADLINE_S, SESSION, TASKS, asking_agent, browser, status_of
+from tests.bindings.console.test_console import DEADLINE_S, SESSION, TASKS, browser, status_of
+from tests.kit.agents import asking
+from tests.kit.places import sqlite_url
 from tests.net.peer import listening, status
 from tests.ports import kept_port
 
@@ -62,8 +63,8 @@ async def site(
     listening_provider: OpenIdProvider, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[str, str]]:
     """The URL of a server that takes the provider's word, and its store."""
-    store = url_of(tmp_path_factory.mktemp("store"))
-    async with serving(settings_for(listening_provider, store, kept_port()), [asking_agent()]) as url:
+    store = sqlite_url(tmp_path_factory.mktemp("store"))
+    async with serving(settings_for(listening_provider, store, kept_port()), [asking(question="which one?")]) as url:
         yield url, store
 
 
@@ -148,8 +149,8 @@ async def test_an_operator_of_the_provider_gets_a_session(site: Site, provider: 
 async def test_over_tls_no_other_host_of_the_domain_can_set_the_cookie(
     provider: OpenIdProvider, tmp_path: Path
 ) -> None:
-    config = settings_for(provider, url_of(tmp_path), kept_port(), public_url="https://ops.example.org")
-    async with serving(config, [asking_agent()]) as url, browser(url) as http:
+    config = settings_for(provider, sqlite_url(tmp_path), kept_port(), public_url="https://ops.example.org")
+    async with serving(config, [asking(question="which one?")]) as url, browser(url) as http:
         answer = await get(http, BEGIN)
         name, *fields = answer.headers["set-cookie"].split("; ")
         assert name.startswith("__Host-dragoman-sign-in=")
@@ -300,26 +301,28 @@ async def test_a_client_shows_its_secret_as_the_provider_takes_it(
         "oidc_client_secret_file": None if takes == "none" else str(secret),
         "oidc_session_s": 60.0,
     }
-    config = settings_for(provider, url_of(tmp_path), kept_port(), **more)
-    async with serving(config, [asking_agent()]) as url, browser(url) as http:
+    config = settings_for(provider, sqlite_url(tmp_path), kept_port(), **more)
+    async with serving(config, [asking(question="which one?")]) as url, browser(url) as http:
         assert (await sign_in(http)).status == 302
         assert await status_of(http, TASKS) == 200
 
 
 async def test_a_session_ends_when_other_people_are_operators(provider: OpenIdProvider, tmp_path: Path) -> None:
-    store, port = url_of(tmp_path), kept_port()
+    store, port = sqlite_url(tmp_path), kept_port()
     async with browser(f"http://127.0.0.1:{port}") as http:
-        async with serving(settings_for(provider, store, port), [asking_agent()]):
+        async with serving(settings_for(provider, store, port), [asking(question="which one?")]):
             assert (await sign_in(http)).status == 302
-        async with serving(settings_for(provider, store, port), [asking_agent()]):
+        async with serving(settings_for(provider, store, port), [asking(question="which one?")]):
             assert await status_of(http, TASKS) == 200, "it outlives a restart"
-        async with serving(settings_for(provider, store, port, oidc_role_value="admins"), [asking_agent()]):
+        async with serving(
+            settings_for(provider, store, port, oidc_role_value="admins"), [asking(question="which one?")]
+        ):
             assert await status_of(http, TASKS) == 401
 
 
 async def test_a_provider_that_is_gone_is_told(tmp_path: Path, provider: OpenIdProvider) -> None:
-    config = settings_for(provider, url_of(tmp_path), kept_port(), oidc_issuer=f"http://127.0.0.1:{kept_port()}")
-    async with serving(config, [asking_agent()]) as url, browser(url) as http:
+    config = settings_for(provider, sqlite_url(tmp_path), kept_port(), oidc_issuer=f"http://127.0.0.1:{kept_port()}")
+    async with serving(config, [asking(question="which one?")]) as url, browser(url) as http:
         answer = await get(http, BEGIN)
         assert answer.status == 503
         assert "the provider cannot be reached" in await answer.text()
@@ -333,8 +336,8 @@ async def test_a_provider_that_fails_is_not_asked_by_everybody_who_tries(tmp_pat
     async with listening() as peer:
         path = "GET /.well-known/openid-configuration"
         peer.scripts[path] = status(500)
-        config = settings_for(OpenIdProvider(), url_of(tmp_path), kept_port(), oidc_issuer=peer.url)
-        async with serving(config, [asking_agent()]) as url, browser(url) as http:
+        config = settings_for(OpenIdProvider(), sqlite_url(tmp_path), kept_port(), oidc_issuer=peer.url)
+        async with serving(config, [asking(question="which one?")]) as url, browser(url) as http:
             assert [(await get(http, BEGIN)).status for _ in range(5)] == [503] * 5
         assert peer.paths == [path]
 
@@ -352,14 +355,14 @@ async def test_metadata_that_do_not_fit_are_not_used(
     provider: OpenIdProvider, tmp_path: Path, metadata: dict[str, Any]
 ) -> None:
     provider.metadata = metadata
-    config = settings_for(provider, url_of(tmp_path), kept_port())
-    async with serving(config, [asking_agent()]) as url, browser(url) as http:
+    config = settings_for(provider, sqlite_url(tmp_path), kept_port())
+    async with serving(config, [asking(question="which one?")]) as url, browser(url) as http:
         assert (await get(http, BEGIN)).status == 503
 
 
 async def test_without_a_provider_the_paths_are_pages_like_others(tmp_path: Path) -> None:
-    config = Config(port=0, store=url_of(tmp_path), shutdown_grace_s=0.2)
-    async with serving(config, [asking_agent()]) as url, browser(url) as http:
+    config = Config(port=0, store=sqlite_url(tmp_path), shutdown_grace_s=0.2)
+    async with serving(config, [asking(question="which one?")]) as url, browser(url) as http:
         async with http.get("/console/sign-in") as offered:
             assert await offered.json() == {"provider": None}
         answer = await get(http, BEGIN)

@@ -13,6 +13,7 @@ from a2a.types import a2a_pb2 as pb
 
 from dragoman import Agent, Context
 from tests.grpc_callers import DEADLINE_S, V1, GrpcCaller, connected, grpc_served, message, refusal
+from tests.kit.agents import echoing
 
 pytestmark = pytest.mark.anyio
 
@@ -67,17 +68,6 @@ async def flood(writer: asyncio.StreamWriter, frames: Iterator[bytes]) -> None:
         for each in frames:
             writer.write(each)
             await writer.drain()
-
-
-def echo() -> Agent:
-    agent = Agent("echo")
-
-    @agent.skill
-    async def give_back(ctx: Context) -> str:
-        """Say it again."""
-        return ctx.text
-
-    return agent
 
 
 def silent() -> Agent:
@@ -137,7 +127,7 @@ def nonsense() -> Iterator[bytes]:
 
 @pytest.mark.parametrize("frames", [resets, settings, pings, endless_head, nonsense])
 async def test_a_flood_of_frames_leaves_others_alone(frames: Any) -> None:
-    async with grpc_served(echo()) as caller, raw(caller.port) as writer, asyncio.timeout(DEADLINE_S):
+    async with grpc_served(echoing()) as caller, raw(caller.port) as writer, asyncio.timeout(DEADLINE_S):
         flooding = asyncio.create_task(flood(writer, frames()))
         await answered(caller)
         await flooding
@@ -145,7 +135,7 @@ async def test_a_flood_of_frames_leaves_others_alone(frames: Any) -> None:
 
 
 async def test_a_client_of_http_1_is_turned_away() -> None:
-    async with grpc_served(echo()) as caller, asyncio.timeout(DEADLINE_S):
+    async with grpc_served(echoing()) as caller, asyncio.timeout(DEADLINE_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", caller.port)
         writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
         with suppress(OSError):
@@ -156,7 +146,7 @@ async def test_a_client_of_http_1_is_turned_away() -> None:
 
 
 async def test_a_thousand_silent_streams_leave_others_alone() -> None:
-    async with grpc_served(silent(), echo()) as caller, AsyncExitStack() as stack:
+    async with grpc_served(silent(), echoing()) as caller, AsyncExitStack() as stack:
         task = await caller.send(tenant="silent", return_immediately=True)
         callers = [
             GrpcCaller(caller.url, caller.port, await stack.enter_async_context(connected(caller.port)))
@@ -176,7 +166,7 @@ async def test_a_request_that_never_ends_is_answered_after_its_first_message() -
         while True:
             yield message("hello").SerializeToString()
 
-    async with grpc_served(echo()) as caller, asyncio.timeout(DEADLINE_S):
+    async with grpc_served(echoing()) as caller, asyncio.timeout(DEADLINE_S):
         call: Any = caller.channel.stream_unary("/lf.a2a.v1.A2AService/SendMessage")
         answer = pb.SendMessageResponse.FromString(await call(endless(), metadata=V1))
         assert answer.task.artifacts[0].parts[0].text == "hello"
@@ -184,7 +174,7 @@ async def test_a_request_that_never_ends_is_answered_after_its_first_message() -
 
 
 async def test_a_connection_that_says_nothing_leaves_others_alone() -> None:
-    async with grpc_served(echo()) as caller, AsyncExitStack() as stack, asyncio.timeout(DEADLINE_S):
+    async with grpc_served(echoing()) as caller, AsyncExitStack() as stack, asyncio.timeout(DEADLINE_S):
         for _ in range(100):
             _, writer = await asyncio.open_connection("127.0.0.1", caller.port)
             stack.callback(writer.close)
@@ -192,7 +182,7 @@ async def test_a_connection_that_says_nothing_leaves_others_alone() -> None:
 
 
 async def test_too_much_metadata_is_refused() -> None:
-    async with grpc_served(echo()) as caller:
+    async with grpc_served(echoing()) as caller:
         code, _ = await refusal(caller.send("hi", *((f"x-{n}", "y" * 1000) for n in range(20))))
         assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
         await answered(caller, 3)

@@ -1,7 +1,7 @@
 """Limits over gRPC: what a caller may send, leave unread and hold open, and what its leaving changes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
@@ -26,30 +26,11 @@ from tests.grpc_callers import (
     only_task,
     refusal,
 )
+from tests.kit.agents import Pacer
 
 pytestmark = pytest.mark.anyio
 
 MEGABYTE = 1 << 20
-
-
-class Gate:
-    """An agent that gives out a chunk each time it is let on, and ends when it is told to."""
-
-    def __init__(self) -> None:
-        self.steps: asyncio.Queue[str | None] = asyncio.Queue()
-        self.started = asyncio.Event()
-        self.agent = Agent("gate")
-        self.agent.skill(self.chunks)
-
-    async def chunks(self, ctx: Context) -> AsyncIterator[str]:
-        """Give out what is put in."""
-        self.started.set()
-        while (step := await self.steps.get()) is not None:
-            yield step
-
-    def put(self, *steps: str | None) -> None:
-        for step in steps:
-            self.steps.put_nowait(step)
 
 
 def large(megabytes: int) -> Agent:
@@ -82,7 +63,7 @@ async def admitted(call: Callable[[], Any]) -> Any:
 
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_call_that_is_canceled_changes_nothing_about_its_task(streams: bool) -> None:
-    gate = Gate()
+    gate = Pacer()
     async with grpc_served(gate.agent) as caller:
         call = caller.stream() if streams else caller.stub.SendMessage(message("hi"), metadata=V1)
         await gate.started.wait()
@@ -95,7 +76,7 @@ async def test_a_call_that_is_canceled_changes_nothing_about_its_task(streams: b
 
 
 async def test_a_deadline_changes_nothing_about_the_task() -> None:
-    gate = Gate()
+    gate = Pacer()
     async with grpc_served(gate.agent) as caller:
         keyed, wait_s = (*V1, ("idempotency-key", "once")), 1
         while not gate.started.is_set():  # a busy machine may not have begun with it by then
@@ -111,7 +92,7 @@ async def test_a_deadline_changes_nothing_about_the_task() -> None:
 
 
 async def test_streams_of_callers_that_left_are_counted_no_more() -> None:
-    gate = Gate()
+    gate = Pacer()
     async with grpc_served(gate.agent, config=replace(CONFIG, max_streams=1)) as caller:
         task = await caller.send(return_immediately=True)
         async with connected(caller.port) as channel:
@@ -126,7 +107,7 @@ async def test_streams_of_callers_that_left_are_counted_no_more() -> None:
 
 
 async def test_a_stream_that_a_stopping_server_ends_says_when_to_come_back() -> None:
-    gate = Gate()
+    gate = Pacer()
     async with grpc_served(gate.agent) as caller:
         stream = caller.stream()
         assert kinds([await stream.read()]) == ["task"]
@@ -140,7 +121,7 @@ async def test_a_stream_that_a_stopping_server_ends_says_when_to_come_back() -> 
 
 
 async def test_a_call_that_waits_is_answered_before_the_server_has_stopped() -> None:
-    gate = Gate()
+    gate = Pacer()
     async with grpc_served(gate.agent) as caller:
         waiting = asyncio.ensure_future(caller.send())
         await gate.started.wait()
@@ -228,7 +209,7 @@ async def test_large_answers_that_nobody_reads_are_bounded_for_each_caller() -> 
 
 
 async def test_a_reader_that_pauses_for_too_long_loses_its_stream(caplog: pytest.LogCaptureFixture) -> None:
-    gate = Gate()
+    gate = Pacer()
     config = replace(CONFIG, reader_pause_s=0.5, max_streams=1)
     async with grpc_served(gate.agent, config=config) as caller, connected(caller.port, **SMALL_WINDOW) as channel:
         slow = GrpcCaller(caller.url, caller.port, channel).stream()

@@ -13,23 +13,15 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 from msgspec.structs import replace
 
-from dragoman import Agent, Context
 from dragoman.bindings.grpc.health import HealthService
 from dragoman.bindings.monitoring import Health
 from tests.grpc_callers import CONFIG, DEADLINE_S, grpc_served
+from tests.kit.agents import echoing
 
 pytestmark = pytest.mark.anyio
 
 HEALTH = "/grpc.health.v1.Health/"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-
-echo = Agent("echo")
-
-
-@echo.skill
-async def give_back(ctx: Context) -> str:
-    """Say it again."""
-    return ctx.text
 
 
 async def check(channel: grpc.aio.Channel, service: str = "") -> int:
@@ -55,7 +47,7 @@ def reflect(channel: grpc.aio.Channel) -> Any:
 
 
 async def test_a_server_that_is_ready_serves_each_of_its_services() -> None:
-    async with grpc_served(echo, config=replace(CONFIG, api_key="sesame")) as caller:
+    async with grpc_served(echoing(), config=replace(CONFIG, api_key="sesame")) as caller:
         assert await check(caller.channel) == HealthCheckResponse.SERVING
         assert await check(caller.channel, "lf.a2a.v1.A2AService") == HealthCheckResponse.SERVING
         with pytest.raises(grpc.aio.AioRpcError) as unknown:
@@ -69,7 +61,7 @@ async def test_a_server_that_is_ready_serves_each_of_its_services() -> None:
 async def test_streams_of_watchers_and_tools_end_with_the_server() -> None:
     config = replace(CONFIG, shutdown_grace_s=30.0)
     loop = asyncio.get_running_loop()
-    async with grpc_served(echo, config=config) as caller:
+    async with grpc_served(echoing(), config=config) as caller:
         watching, reflecting = watch(caller.channel), reflect(caller.channel)
         assert (await watching.read()).status == HealthCheckResponse.SERVING
         await reflecting.write(ServerReflectionRequest(list_services=""))
@@ -121,7 +113,7 @@ async def test_a_watcher_is_told_of_each_change(health: tuple[Faults, HealthServ
 
 
 async def test_tools_find_the_services_and_their_types() -> None:
-    async with grpc_served(echo) as caller:
+    async with grpc_served(echoing()) as caller:
         stream = reflect(caller.channel)
         await stream.write(ServerReflectionRequest(list_services=""))
         listed = {service.name for service in (await stream.read()).list_services_response.service}

@@ -1,7 +1,6 @@
 """A2A 1.0 over gRPC on a whole server: the operations, the metadata, and the statuses."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import aiohttp
 import grpc
@@ -11,47 +10,13 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from google.rpc.status_pb2 import Status
 from msgspec.structs import replace
 
-from dragoman import Agent, Context
 from dragoman.dialects.extensions import EVENT_ID
-from tests.grpc_callers import CONFIG, DEADLINE_S, V1, drain, grpc_served, kinds, message, only_task, refusal
+from tests.grpc_callers import CONFIG, DEADLINE_S, V1, drain, echo, grpc_served, kinds, message, only_task, refusal
+from tests.kit.agents import Pacer
 
 pytestmark = pytest.mark.anyio
 
 AUTHORIZED = (("authorization", "Bearer sesame"),)
-
-
-def echo(name: str = "echo") -> Agent:
-    agent = Agent(name)
-
-    @agent.skill
-    async def give_back(ctx: Context) -> str:
-        """Say it again."""
-        return f"{name}: {ctx.text}"
-
-    return agent
-
-
-class Gate:
-    """An agent that gives out a chunk each time it is let on, and ends when it is told to."""
-
-    def __init__(self) -> None:
-        self.steps: asyncio.Queue[str | None] = asyncio.Queue()
-        self.canceled = asyncio.Event()
-        self.agent = Agent("gate")
-        self.agent.skill(self.chunks)
-
-    async def chunks(self, ctx: Context) -> AsyncIterator[str]:
-        """Give out what is put in."""
-        try:
-            while (step := await self.steps.get()) is not None:
-                yield step
-        except asyncio.CancelledError:
-            self.canceled.set()
-            raise
-
-    def put(self, *steps: str | None) -> None:
-        for step in steps:
-            self.steps.put_nowait(step)
 
 
 def reason(status: Status) -> str:
@@ -69,15 +34,6 @@ def fields(status: Status) -> set[str]:
 
 
 # -- operations --------------------------------------------------------------------------------------------------------
-
-
-async def test_a_message_is_answered_with_its_task() -> None:
-    async with grpc_served(echo()) as caller:
-        task = await caller.send("hello")
-        assert task.status.state == pb.TASK_STATE_COMPLETED
-        assert [part.text for part in task.artifacts[0].parts] == ["echo: hello"]
-        assert await caller.get(task.id) == task
-        assert not (await caller.get(task.id, history_length=0)).history
 
 
 async def test_a_task_is_the_same_over_http() -> None:
@@ -101,15 +57,6 @@ async def test_the_tenant_names_the_agent() -> None:
         assert (code, reason(status), fields(status)) == (grpc.StatusCode.NOT_FOUND, "AGENT_NOT_FOUND", {"tenant"})
 
 
-async def test_a_stream_brings_every_event_and_ends() -> None:
-    gate = Gate()
-    gate.put("a", "b", None)
-    async with grpc_served(gate.agent) as caller:
-        items = kinds(await drain(caller.stream()))
-    assert (items[0], items[-1]) == ("task", "completed")
-    assert "".join(item for item in items if len(item) == 1) == "ab"
-
-
 def event_id(item: pb.StreamResponse) -> str:
     """The id of an item of a stream, in the metadata of what it holds; empty if it has none."""
     held = getattr(item, item.WhichOneof("payload") or "task")
@@ -118,7 +65,7 @@ def event_id(item: pb.StreamResponse) -> str:
 
 
 async def test_items_have_ids_for_callers_who_want_them() -> None:
-    gate = Gate()
+    gate = Pacer()
     gate.put("a", "b", None)
     async with grpc_served(gate.agent) as caller:
         stream = caller.stream("hi", ("a2a-extensions", EVENT_ID))
@@ -132,7 +79,7 @@ async def test_items_have_ids_for_callers_who_want_them() -> None:
 
 
 async def test_a_subscription_resumes_with_exactly_what_follows() -> None:
-    gate = Gate()
+    gate = Pacer()
     async with grpc_served(gate.agent) as caller:
         stream = caller.stream("hi", ("a2a-extensions", EVENT_ID))
         seen: list[pb.StreamResponse] = []
@@ -152,34 +99,15 @@ async def test_a_subscription_resumes_with_exactly_what_follows() -> None:
 
 
 async def test_an_id_that_is_none_of_ours_is_refused() -> None:
-    gate = Gate()
+    gate = Pacer()
     async with grpc_served(gate.agent) as caller:
         task = await caller.send(return_immediately=True)
         code, status = await refusal(caller.subscribe(task.id, ("last-event-id", "x")))
         assert (code, reason(status)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_PARAMS")
 
 
-async def test_a_list_has_pages() -> None:
-    async with grpc_served(echo()) as caller:
-        for number in range(3):
-            await caller.send(message_id=f"m{number}")
-        first = await caller.stub.ListTasks(pb.ListTasksRequest(page_size=2), metadata=V1)
-        assert (len(first.tasks), first.total_size, first.page_size) == (2, 3, 2)
-        rest = pb.ListTasksRequest(page_size=2, page_token=first.next_page_token)
-        second = await caller.stub.ListTasks(rest, metadata=V1)
-        assert (len(second.tasks), second.next_page_token) == (1, "")
-
-
-async def test_a_task_is_canceled() -> None:
-    gate = Gate()
-    async with grpc_served(gate.agent) as caller:
-        task = await caller.send(return_immediately=True)
-        canceled = await caller.stub.CancelTask(pb.CancelTaskRequest(id=task.id), metadata=V1)
-        assert canceled.status.state == pb.TASK_STATE_CANCELED
-
-
 async def test_webhooks_are_kept_by_their_ids() -> None:
-    gate = Gate()
+    gate = Pacer()
     config = replace(CONFIG, push_allowed_hosts=("127.0.0.1",))
     async with grpc_served(gate.agent, config=config) as caller:
         task = await caller.send(return_immediately=True)
@@ -292,27 +220,10 @@ async def test_metadata_may_be_repeated_and_lists_are_joined() -> None:
 # -- statuses ----------------------------------------------------------------------------------------------------------
 
 
-async def test_an_unknown_task_is_not_found() -> None:
-    async with grpc_served(echo()) as caller:
-        code, status = await refusal(caller.get("nope"))
-        assert (code, reason(status)) == (grpc.StatusCode.NOT_FOUND, "TASK_NOT_FOUND")
-        code, status = await refusal(caller.subscribe("nope"))
-        assert (code, reason(status)) == (grpc.StatusCode.NOT_FOUND, "TASK_NOT_FOUND")
-
-
 async def test_wrong_fields_are_named() -> None:
     async with grpc_served(echo()) as caller:
         code, status = await refusal(caller.stub.SendMessage(pb.SendMessageRequest(), metadata=V1))
         assert (code, fields(status)) == (grpc.StatusCode.INVALID_ARGUMENT, {"message"})
-
-
-async def test_an_ended_task_cannot_be_canceled_or_followed() -> None:
-    async with grpc_served(echo()) as caller:
-        task = await caller.send()
-        code, status = await refusal(caller.stub.CancelTask(pb.CancelTaskRequest(id=task.id), metadata=V1))
-        assert (code, reason(status)) == (grpc.StatusCode.FAILED_PRECONDITION, "TASK_NOT_CANCELABLE")
-        code, status = await refusal(caller.subscribe(task.id))
-        assert (code, reason(status)) == (grpc.StatusCode.FAILED_PRECONDITION, "UNSUPPORTED_OPERATION")
 
 
 async def test_bytes_that_are_no_message_are_an_invalid_argument() -> None:

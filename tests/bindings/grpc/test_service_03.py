@@ -19,23 +19,12 @@ from msgspec.structs import replace
 from dragoman import Agent, Context, Part
 from dragoman.dialects.extensions import EVENT_ID
 from dragoman.dialects.v03.protobuf import PROCEDURES
-from tests.grpc_callers import CONFIG, DEADLINE_S, GrpcCaller, connected, drain, grpc_served, refusal
+from tests.grpc_callers import CONFIG, DEADLINE_S, GrpcCaller, connected, drain, echo, grpc_served, refusal
 
 pytestmark = pytest.mark.anyio
 
 Code = grpc.StatusCode
 DEDUPE = "urn:dragoman:dedupe:v1"
-
-
-def echo(name: str = "echo", **options: Any) -> Agent:
-    agent = Agent(name, **options)
-
-    @agent.skill
-    async def give_back(ctx: Context) -> str:
-        """Say it again."""
-        return f"{name}: {ctx.text}"
-
-    return agent
 
 
 def stub_of(caller: GrpcCaller) -> Any:

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from dragoman import Agent, Context
 from dragoman.bindings.openapi import shapes
 from dragoman.bindings.openapi.operations import A2A, OWN, ServedPaths, make_server_document
 from dragoman.bindings.routes import REST, SERVER, Routes
@@ -18,6 +17,7 @@ from dragoman.dialects.v1.operations import TABLE
 from dragoman.model.operations import GetTask, ListPushConfigs, ListTasks, Operation, Subscribe
 from dragoman.server import serving
 from tests.bindings.conftest import Site
+from tests.kit.agents import echoing
 
 DOCUMENT = make_server_document("1.2.3", ServedPaths("echo"))
 ROUTES = Routes(["echo"], "echo")
@@ -138,20 +138,9 @@ async def test_the_description_is_not_sent_twice_and_is_read_alone(served: Site)
             assert answer.status == 405
 
 
-def told_agent() -> Agent:
-    agent = Agent("told", description="An agent")
-
-    @agent.skill
-    async def say(ctx: Context) -> str:
-        """Say it again."""
-        return ctx.text
-
-    return agent
-
-
 async def test_the_description_is_public_where_callers_need_keys() -> None:
     config = Config(port=0, store="memory:", shutdown_grace_s=0.1, api_key="k" * 32)
-    async with serving(config, [told_agent()]) as url, aiohttp.ClientSession(url) as http:
+    async with serving(config, [echoing("told", description="An agent")]) as url, aiohttp.ClientSession(url) as http:
         async with http.get("/tasks") as answer:
             assert answer.status == 401
         async with http.get("/openapi.json") as answer:
@@ -164,7 +153,7 @@ async def test_the_description_is_public_where_callers_need_keys() -> None:
 
 async def test_a_server_that_poses_as_another_has_no_description() -> None:
     config = Config(port=0, store="memory:", shutdown_grace_s=0.1, profile="beeos")
-    async with serving(config, [told_agent()]) as url, aiohttp.ClientSession(url) as http:
+    async with serving(config, [echoing("told", description="An agent")]) as url, aiohttp.ClientSession(url) as http:
         for path in ("/openapi.json", "/docs"):
             async with http.get(path) as answer:
                 assert answer.status == 404

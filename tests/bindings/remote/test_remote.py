@@ -17,7 +17,8 @@ from dragoman.config import Config
 from dragoman.dialects.registry import DIALECTS
 from dragoman.model.principal import AccessRole
 from dragoman.server import serving
-from tests.bindings.admin.test_admin import DEADLINE_S, audit_of, bearer, make_keys, read, server, url_of
+from tests.bindings.admin.test_admin import DEADLINE_S, audit_of, make_keys, read, server
+from tests.kit.places import bearer, sqlite_url
 from tests.net.peer import Asked, Peer, hangs, listening, says, status
 from tests.ports import kept_port
 
@@ -72,7 +73,7 @@ async def elsewhere(**settings: Any) -> AsyncIterator[str]:
 @pytest.fixture(scope="module")
 async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[aiohttp.ClientSession, dict[str, str]]]:
     """A keyless server on loopback, and what its operator sends."""
-    store = url_of(tmp_path_factory.mktemp("store"))
+    store = sqlite_url(tmp_path_factory.mktemp("store"))
     async with server(store) as http:
         yield http, bearer(store)
 
@@ -147,7 +148,7 @@ async def test_a_refusal_of_the_agent_is_no_refusal_of_the_server(site: Site) ->
 @asynccontextmanager
 async def keyed(tmp_path: Path, **settings: Any) -> AsyncIterator[Site]:
     """A server that asks everybody for a key."""
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     keys = await make_keys(store, ops=(AccessRole.OPERATOR, None))
     async with server(store, **settings) as http:
         yield http, keys["ops"]
@@ -170,7 +171,7 @@ async def test_private_addresses_are_refused_unless_their_host_is_named(tmp_path
             )
             assert answer["failure"]["name"] == "AddressRefused"
         assert peer.asked == []
-        entries = await audit_of(url_of(tmp_path), "key:ops")
+        entries = await audit_of(sqlite_url(tmp_path), "key:ops")
         refused = [(entry.action, entry.subject) for entry in entries if entry.reason == "AddressRefused"]
         assert ("remote.card", f"http://127.0.0.1:{port}/") in refused
         peer.scripts["GET /card.json"] = says(card(f"{peer.url}/rpc"))
@@ -219,7 +220,7 @@ async def test_a_credential_goes_to_the_origin_of_the_card_alone_and_stays_nowhe
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with server(store) as http, listening() as home, listening() as strange:
         ops = bearer(store)
         home.scripts["GET /card.json"] = says(card(f"{home.url}/rpc", f"{strange.url}/rpc"))
@@ -250,7 +251,7 @@ async def test_a_credential_goes_to_the_origin_of_the_card_alone_and_stays_nowhe
 
 
 async def test_the_query_of_a_url_is_not_in_the_audit_trail(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with server(store) as http:
         await post(http, "/remote/card", bearer(store), {"url": "http://ann:pw@127.0.0.1:9/card.json?key=abc#x"})
         await post(http, "/remote/card", bearer(store), {"url": "ann:pw@127.0.0.1:9/forgot-the-scheme"})
@@ -356,7 +357,7 @@ async def test_a_session_must_prove_that_its_page_asks(site: Site) -> None:
 
 
 async def test_without_the_console_nobody_elsewhere_is_called(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with server(store, console=False) as http:
         code, answer = await post(http, "/remote/card", bearer(store), {"url": "http://127.0.0.1:9/"})
         assert code == 404
@@ -429,7 +430,7 @@ async def test_the_doctor_goes_nowhere_where_the_console_may_not(tmp_path: Path)
             ((name, report),) = await examine(where, url=f"{peer.url}/card.json", active=True)
         assert (name, report["failure"]["name"], report["findings"]) == ("end", "AddressRefused", [])
         assert peer.asked == []
-    entries = await audit_of(url_of(tmp_path), "key:ops")
+    entries = await audit_of(sqlite_url(tmp_path), "key:ops")
     assert [(entry.action, entry.reason) for entry in entries] == [
         ("remote.examine-active", ""),
         ("remote.examine-active", "AddressRefused"),

@@ -12,9 +12,9 @@ import pytest
 from joserfc.jwk import ECKey
 
 from dragoman.auth.signatures import Signer
+from tests.certificates import Authority
 from tests.cli.a2a.command import Shell, demo_agents_with
 from tests.cli.a2a.peer import TASK, FarAgent
-from tests.net.lines import Authority
 from tests.ports import kept_port
 
 WORKING = {**TASK, "status": {"state": "TASK_STATE_WORKING", "timestamp": "2026-01-01T00:00:00Z"}}

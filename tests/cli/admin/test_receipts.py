@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 from dragoman.auth.operator_token import read_token
-from tests.bindings.admin.test_admin import bearer, url_of
 from tests.bindings.admin.test_receipts import told_task, until_arrived
 from tests.bindings.admin.test_webhooks import servers
 from tests.cli.admin.site import Ran, dragoman
+from tests.kit.places import bearer, sqlite_url
 from tests.push.receiver import receiving
 
 
@@ -18,7 +18,7 @@ def ageless(text: str) -> str:
 
 
 async def test_deliveries_that_arrived_are_listed_shown_and_sent_again(tmp_path: Path) -> None:
-    store = url_of(tmp_path)
+    store = sqlite_url(tmp_path)
     async with receiving() as receiver, servers(store, 1) as (http,):
         task_id, deliveries = await told_task(http, receiver, bearer(store))
         numbers = [str(each["number"]) for each in deliveries]
@@ -71,7 +71,7 @@ async def test_filters_that_do_not_go_together_are_refused(tmp_path: Path) -> No
         (("--interval", "3"), "--interval"),
         (("--state", "late"), "--state"),
     ):
-        refused = await dragoman(tmp_path, "webhooks", "list", *arguments, DRAGOMAN_STORE=url_of(tmp_path))
+        refused = await dragoman(tmp_path, "webhooks", "list", *arguments, DRAGOMAN_STORE=sqlite_url(tmp_path))
         assert (refused.status, field in refused.err.splitlines()[-1]) == (2, True), refused
     both = await dragoman(tmp_path, "webhooks", "redeliver", "--all", "--delivered")
     assert (both.status, "--delivered: goes with NUMBERs" in both.err) == (2, True)
