@@ -35,7 +35,7 @@ from dragoman.server.retention import RetentionWatch
 from dragoman.server.tls import ServerTls
 from dragoman.store.replicas import LocalReplicas
 from dragoman.store.sql.audit import AuditTable
-from dragoman.store.sqlite.outbox import OutboxTables
+from dragoman.store.sql.outbox import OutboxTables
 from dragoman.store.sqlite.store import SqliteStore
 from dragoman.telemetry.access_log import AccessLog
 from dragoman.telemetry.job_effects import EFFECTS

@@ -34,13 +34,17 @@ from collections import Counter
 from collections.abc import Iterable
 from enum import Enum, auto
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman.model.operations import PushConfig
 from dragoman.store.outbox import SMALL_BYTES_MAX, Delivery, Due, Lane, Settled
 
 CLAIM_ROUNDS = 4
 """How often a claim looks for more hosts. Some turn out not to be due any more, or to be claimed by others."""
+
+PUSH_CONFIGS = msgspec.msgpack.Decoder(PushConfig)
 
 UNREADABLE = "its configuration cannot be read"
 """The reason of a delivery that is a dead letter because its configuration cannot be read."""

@@ -23,12 +23,12 @@ from dragoman.store.open import open_store
 from dragoman.store.outbox import Owed
 from dragoman.store.receipts import Receipt
 from dragoman.store.sql.figures import KINDS
+from dragoman.store.sql.outbox import OutboxTables, OutboxWrites
 from dragoman.store.sql.receipts import ReceiptTable
 from dragoman.store.sql.search import Searches
 from dragoman.store.sql.statements import statements_for_sqlite
 from dragoman.store.sqlite.connection import connect, locate
 from dragoman.store.sqlite.listing import list_tasks
-from dragoman.store.sqlite.outbox import OutboxTables
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.schema import check, read_statements
@@ -200,8 +200,7 @@ def test_the_oldest_task_of_a_kind_is_the_first_in_an_index(reads: Reads, kind: 
     ids=str,
 )
 def test_what_is_owed_to_webhooks_is_read_by_the_page(reads: Reads, dead: bool | None, task: str | None) -> None:
-    opened = SimpleNamespace(readers=SimpleNamespace(run=lambda work: asyncio.to_thread(work, reads)))
-    outbox = OutboxTables(cast("Door", lambda: opened))
+    outbox = OutboxTables(statements_over(reads), cast("OutboxWrites", None), DamageLog())
     listed: list[Owed] = []
     steps = steps_of(reads, lambda: listed.extend(asyncio.run(outbox.owed(dead=dead, limit=50, task_id=task))))
     assert len(listed) == (50 if task is None else 1)

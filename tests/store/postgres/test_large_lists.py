@@ -20,7 +20,7 @@ from dragoman.store.postgres.listing import TaskLists
 from dragoman.store.postgres.reads import Reads
 from dragoman.store.postgres.statements import PostgresStatements
 from dragoman.store.sql.figures import KINDS
-from dragoman.store.sql.owed import OwedDeliveries
+from dragoman.store.sql.outbox import OutboxTables, OutboxWrites
 from dragoman.store.sql.receipts import NEWEST, ReceiptTable
 from dragoman.store.sql.search import Searches
 from dragoman.store.sql.statements import statements_for_postgres
@@ -210,7 +210,9 @@ async def test_what_is_owed_to_webhooks_is_read_by_the_page(
     large: Large, dead: bool | None, task: str | None, rows: int
 ) -> None:
     explaining = Explaining(large.connection, reads_on=True)
-    found = await OwedDeliveries(statements_over(explaining)).owed(dead=dead, limit=LIMIT, task_id=task)
+    found = await OutboxTables(statements_over(explaining), cast("OutboxWrites", None), DamageLog()).owed(
+        dead=dead, limit=LIMIT, task_id=task
+    )
     assert len(found) == (LIMIT if task is None else 1)
     assert explaining.whole == []
     assert explaining.rows <= rows

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from dragoman.model.ids import SystemClock
 from dragoman.store.api import Append, OutcomeUnknown, Store
-from dragoman.store.damage import DamageLog
 from dragoman.store.open import check_store, open_store
 from dragoman.store.outbox import Due, Lane, Settled
 from dragoman.store.postgres.database.address import parse_address
@@ -22,7 +21,7 @@ from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import read_statements
 from dragoman.store.postgres.deliveries import tell
-from dragoman.store.postgres.outbox import OutboxTables
+from dragoman.store.postgres.outbox import PostgresOutbox
 from dragoman.store.postgres.writes import Told
 from tests.soak import times
 from tests.store.cases.bench import AGENTS, W, by_run, chunk, ending, new_task
@@ -189,7 +188,7 @@ async def test_a_change_whose_outcome_is_not_known_is_made_once(used_postgres_ur
         def start(run: Callable[[], Awaitable[Any]], task_id: str | None = None) -> "asyncio.Future[Any]":
             return asyncio.ensure_future(run())
 
-        outbox = OutboxTables(lambda: doubtful, start, store.clock, lambda: "h1", "dragoman", DamageLog())
+        outbox = PostgresOutbox(lambda: doubtful, start, store.clock, lambda: "h1", "dragoman")
         if act == "register":
             await outbox.register("t1", webhook("x"), (telling(3, "x"),))
             assert [owed.id for owed in await store.outbox.owed()] == ["w-1", "w-2", "x-3"]

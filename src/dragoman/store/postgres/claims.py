@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dragoman.store.codec import Unreadable, decode
-from dragoman.store.deliveries import CLAIM_ROUNDS, UNREADABLE, Behind, DeliveryClaim, Taking
+from dragoman.store.deliveries import CLAIM_ROUNDS, PUSH_CONFIGS, UNREADABLE, Behind, DeliveryClaim, Taking
 from dragoman.store.outbox import BEHIND_MAX, SMALL_BYTES_MAX, Delivery, Due, Settled
 from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.deliveries import settle
-from dragoman.store.sql.owed import PUSH_CONFIGS
 
 
 async def claim(

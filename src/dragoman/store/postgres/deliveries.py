@@ -16,6 +16,7 @@ from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.statements import to_text
 from dragoman.store.postgres.writes import Told
 from dragoman.store.receipts import RECEIPTS_MAX
+from dragoman.store.sql.outbox import OwedChange
 
 Sql = Mapping[str, str]
 
@@ -125,6 +126,25 @@ async def queue_again(
         return QueuedAgain.THERE
     await _owe(connection, sql, [(task, delivery)], now_ms)
     return QueuedAgain.QUEUED
+
+
+async def change_owed(
+    connection: DatabaseConnection, sql: Sql, change: OwedChange, numbers: Sequence[int], now_ms: int
+) -> int:
+    """Change those of some deliveries to which it applies. Their webhooks are locked. Returns how many there were."""
+    match change:
+        case OwedChange.HASTEN:
+            return len(await connection.fetch(sql["hasten"], numbers, now_ms))
+        case OwedChange.DROP:
+            return len(await connection.fetch(sql["drop_dead"], numbers))
+        case OwedChange.DROP_PENDING:
+            configs = [config for (config,) in await connection.fetch(sql["drop_pending"], numbers, now_ms)]
+            await connection.execute(sql["rearm"], sorted(set(configs)), now_ms)
+            return len(configs)
+        case OwedChange.REVIVE:
+            configs = [config for (config,) in await connection.fetch(sql["revive"], numbers)]
+            await connection.execute(sql["wake_revived"], configs, now_ms)
+            return len(configs)
 
 
 async def _drop_hosts(connection: DatabaseConnection, sql: Sql, hosts: Iterable[int]) -> None:

@@ -1,24 +1,18 @@
-"""OutboxTables: the outbox in the database, from which every replica sends.
+"""PostgresOutbox: the writes to the outbox in the database, from which every replica sends.
 
-Invariant: nothing is cached, because any replica may change any webhook.
+Invariant: a write whose outcome is not known is repeated, and says what it would have said the first time.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, Protocol, TypeVar
-
-import msgspec
+from typing import Any, Protocol
 
 from dragoman.model.ids import Clock
-from dragoman.model.operations import PushConfig
 from dragoman.store.api import OutcomeUnknown, StoreError, Unknown
-from dragoman.store.codec import Unreadable, decode
-from dragoman.store.damage import DamageLog
 from dragoman.store.deliveries import DeliveryClaim
 from dragoman.store.outbox import (
     Delivery,
     Due,
-    Lane,
     QueuedAgain,
     Registration,
     Settled,
@@ -27,16 +21,20 @@ from dragoman.store.postgres.claims import claim
 from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.statements import read_statements, to_text
-from dragoman.store.postgres.deliveries import queue_again, remove_webhook, remove_webhooks, settle, tell
-from dragoman.store.postgres.statements import PostgresStatements
+from dragoman.store.postgres.deliveries import (
+    change_owed,
+    queue_again,
+    remove_webhook,
+    remove_webhooks,
+    settle,
+    tell,
+)
 from dragoman.store.postgres.writes import Told
-from dragoman.store.sql.owed import PUSH_CONFIGS, OwedDeliveries
+from dragoman.store.sql.outbox import OwedChange
 from dragoman.store.sql.statements import repeated
 
 BATCH_SETTLED = 100
 """Most outcomes that one transaction writes."""
-
-T = TypeVar("T")
 
 
 class Submit(Protocol):
@@ -50,11 +48,13 @@ class Submit(Protocol):
         ...
 
 
-class OutboxTables:
-    """The Outbox protocol on the store's connections, for tables in `schema`.
+class PostgresOutbox:
+    """The OutboxWrites protocol on the store's connections, for tables in `schema`.
 
     `claimant` returns the replica that sends from here.
     """
+
+    shared = True
 
     def __init__(
         self,
@@ -63,24 +63,16 @@ class OutboxTables:
         clock: Clock,
         claimant: Callable[[], str],
         schema: str,
-        damage: DamageLog,
     ) -> None:
         self._door = door
         self._submit = submit
         self._clock = clock
         self._claimant = claimant
-        self._damage = damage
         self._sql = read_statements("outbox.sql", schema) | read_statements("receipts.sql", schema)
         self._settled: list[tuple[Settled, asyncio.Future[None]]] = []
         """Outcomes to write, each with the future that waits for it."""
         self._settling = False
         self._rewinds = 0
-        self._operated = operated = OwedDeliveries(PostgresStatements(door, schema))
-        # the methods that both databases share
-        self.owed, self.find, self.owed_count = operated.owed, operated.find, operated.owed_count
-        self.pause, self.resume, self.paused = operated.pause, operated.resume, operated.paused
-        self.backlog, self.paused_count = operated.backlog, operated.paused_count
-        self.made_with, self.keyless = operated.made_with, operated.keyless
 
     @property
     def rewinds(self) -> int:
@@ -126,16 +118,9 @@ class OutboxTables:
 
         return self._submit(lambda: repeated(run), task_id)
 
-    async def configs(self, task_id: str) -> tuple[PushConfig, ...]:
+    async def settings(self, task_id: str) -> Sequence[bytes]:
         """As the protocol says."""
-        rows = await self._door().read(self._sql["configs"], to_text(task_id))
-        found: list[PushConfig] = []
-        for (settings,) in rows:
-            try:
-                found.append(decode(PUSH_CONFIGS, settings))
-            except Unreadable as error:
-                self._damage.name("a webhook of task", task_id, error)
-        return tuple(found)
+        return [settings for (settings,) in await self._door().read(self._sql["settings"], to_text(task_id))]
 
     async def remove(self, task_id: str, config_id: str) -> bool:
         """As the protocol says."""
@@ -152,7 +137,7 @@ class OutboxTables:
 
     # -- claims and outcomes -------------------------------------------------------------------------------------------
 
-    async def reclaim(self, now_ms: int, held: Collection[int] = ()) -> None:
+    async def reclaim(self, now_ms: int, held: Collection[int]) -> None:
         """As the protocol says. Deliveries that others that live have in flight stay in flight."""
         values = now_ms, self._claimant(), sorted(held)
         await repeated(lambda: self._door().write(self._sql["void_claims"], *values))
@@ -164,42 +149,18 @@ class OutboxTables:
         except OutcomeUnknown as error:
             raise StoreError(str(error)) from error
 
-    async def claim(
-        self,
-        lane: Lane,
-        now_ms: int,
-        until_ms: int,
-        limit: int,
-        per_host: int,
-        busy: Collection[str] = (),
-        *,
-        bytes_max: int | None = None,
-        alone: bool = False,
-        with_behind: bool = False,
-    ) -> tuple[Due, ...]:
+    async def claim(self, ask: DeliveryClaim) -> tuple[Due, ...]:
         """As the protocol says. Looks once at each host with pending deliveries, in any lane.
 
         A replica that counts as dead, or is about to stop, takes none: others would void its claims.
         """
         if not (claimant := self._claimant()):
             return ()
-        ask = DeliveryClaim(lane, now_ms, until_ms, limit, per_host, tuple(busy), bytes_max, alone, with_behind)
         try:
             async with self._door().transaction() as connection:
                 return await claim(connection, self._sql, ask, claimant)
         except OutcomeUnknown as error:
             raise StoreError(f"{error}: what was claimed is due again when its claim has run out") from error
-
-    async def next_due_ms(self) -> int | None:
-        """As the protocol says, from the front of an index."""
-        rows = await self._door().read(self._sql["next_due"])
-        due_ms: int | None = rows[0][0]
-        return due_ms
-
-    async def owes(self, due: Due) -> bool:
-        """A point read."""
-        rows = await self._door().read(self._sql["owes"], due.number)
-        return bool(rows) and rows[0][0] == msgspec.msgpack.encode(due.config)
 
     def settle(self, settled: Settled) -> "asyncio.Future[None]":
         """As the protocol says. Those of one moment are written together."""
@@ -245,41 +206,15 @@ class OutboxTables:
 
     # -- for the operator ----------------------------------------------------------------------------------------------
 
-    async def hasten(self, numbers: Collection[int], now_ms: int) -> int:
-        """In batches, each a transaction."""
+    async def change(self, change: OwedChange, numbers: Sequence[int], now_ms: int) -> int:
+        """As the protocol says."""
 
-        async def run(connection: DatabaseConnection, some: list[int]) -> int:
-            return len(await connection.fetch(self._sql["hasten"], some, now_ms))
+        async def run() -> int:
+            async with self._door().transaction() as connection:
+                await connection.fetch(self._sql["lock_settling"], numbers)
+                return await change_owed(connection, self._sql, change, numbers, now_ms)
 
-        return await self._each(numbers, run)
-
-    async def drop_pending(self, numbers: Collection[int], now_ms: int) -> int:
-        """In batches, each a transaction."""
-
-        async def run(connection: DatabaseConnection, some: list[int]) -> int:
-            configs = [config for (config,) in await connection.fetch(self._sql["drop_pending"], some, now_ms)]
-            await connection.execute(self._sql["rearm"], sorted(set(configs)), now_ms)
-            return len(configs)
-
-        return await self._each(numbers, run)
-
-    async def revive(self, numbers: Collection[int] | None, now_ms: int) -> int:
-        """In batches, each a transaction."""
-
-        async def run(connection: DatabaseConnection, some: list[int]) -> int:
-            configs = [config for (config,) in await connection.fetch(self._sql["revive"], some)]
-            await connection.execute(self._sql["wake_revived"], configs, now_ms)
-            return len(configs)
-
-        return await self._each(numbers, run)
-
-    async def drop(self, numbers: Collection[int] | None) -> int:
-        """In batches, each a transaction."""
-
-        async def run(connection: DatabaseConnection, some: list[int]) -> int:
-            return len(await connection.fetch(self._sql["drop_dead"], some))
-
-        return await self._each(numbers, run)
+        return await repeated(run)
 
     async def queue_again(self, task_id: str, delivery: Delivery, now_ms: int) -> QueuedAgain:
         """As the protocol says."""
@@ -294,21 +229,3 @@ class OutboxTables:
             return QueuedAgain.QUEUED if tries > 1 and found is QueuedAgain.THERE else found
 
         return await repeated(run)
-
-    async def _each(
-        self, numbers: Collection[int] | None, work: Callable[[DatabaseConnection, list[int]], Awaitable[int]]
-    ) -> int:
-        """Do `work` to batches of deliveries (None: of dead ones), whose webhooks are locked.
-
-        Returns the sum of its results.
-        """
-        done = 0
-        async for some in self._operated.batches(numbers):
-
-            async def run(some: list[int] = some) -> int:
-                async with self._door().transaction() as connection:
-                    await connection.fetch(self._sql["lock_settling"], some)
-                    return await work(connection, some)
-
-            done += await repeated(run)
-        return done

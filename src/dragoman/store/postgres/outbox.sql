@@ -84,7 +84,7 @@ DELETE FROM dragoman.receipts WHERE task = ANY ($1::bigint[]);
 -- Whether a webhook of a task has stopped. Nothing if there is no such webhook.
 SELECT stopped FROM dragoman.push_configs WHERE task = $1 AND id = $2;
 
--- name: configs
+-- name: settings
 -- The webhooks of a task, oldest first.
 SELECT c.settings FROM dragoman.push_configs c JOIN dragoman.tasks t ON t.task = c.task WHERE t.id = $1 ORDER BY c.config;
 

@@ -57,7 +57,7 @@ from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
 from dragoman.store.postgres.ledger import Again, Ledger
 from dragoman.store.postgres.listing import TaskLists
-from dragoman.store.postgres.outbox import OutboxTables
+from dragoman.store.postgres.outbox import PostgresOutbox
 from dragoman.store.postgres.reads import Reads
 from dragoman.store.postgres.replicas import SharedReplicas
 from dragoman.store.postgres.shared import SharedRows
@@ -72,6 +72,7 @@ from dragoman.store.shared import Shared
 from dragoman.store.sql.audit import AuditTable
 from dragoman.store.sql.figures import read_figures
 from dragoman.store.sql.keys import KeyTable
+from dragoman.store.sql.outbox import OutboxTables
 from dragoman.store.sql.receipts import ReceiptTable
 from dragoman.store.sql.search import Searches
 from dragoman.store.sql.usage import UsageTable
@@ -110,10 +111,8 @@ class PostgresStore:
         self.shared: Shared = SharedRows(door, self._address.schema)
         self.worker_leases: WorkerLeases = LeaseRows(door, self._address.schema)
         self.keys: KeyRing = KeyTable(statements, self._damage)
-        self.outbox: Outbox
-        self.outbox = self._webhooks = OutboxTables(
-            door, submission.start, clock, self._replicas.current, self._address.schema, self._damage
-        )
+        self._webhooks = PostgresOutbox(door, submission.start, clock, self._replicas.current, self._address.schema)
+        self.outbox: Outbox = OutboxTables(statements, self._webhooks, self._damage)
         self.receipts: Receipts = ReceiptTable(statements)
         self.usage: UsageBook
         self.usage = self._usage = UsageTable(statements, submission.add_answers)

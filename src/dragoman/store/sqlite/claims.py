@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from dragoman.store.codec import Unreadable, decode
-from dragoman.store.deliveries import CLAIM_ROUNDS, UNREADABLE, Behind, DeliveryClaim, Taking
+from dragoman.store.deliveries import CLAIM_ROUNDS, PUSH_CONFIGS, UNREADABLE, Behind, DeliveryClaim, Taking
 from dragoman.store.outbox import BEHIND_MAX, SMALL_BYTES_MAX, Delivery, Due, Settled
 from dragoman.store.sqlite.connection import fetch
 from dragoman.store.sqlite.deliveries import Row, settle
@@ -96,7 +96,7 @@ def _due(tables: Tables, facts: Sequence[Any]) -> Due | None:
         facts
     )
     try:
-        config = decode(tables.push_configs, settings)
+        config = decode(PUSH_CONFIGS, settings)
     except Unreadable:
         return None
     delivery = _delivery(name, config_id, seq, part, kept, dialect, body, trace)

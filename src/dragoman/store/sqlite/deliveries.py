@@ -306,7 +306,7 @@ def revive(tables: Tables, numbers: Sequence[int], now_ms: int) -> int:
     return len(found)
 
 
-def drop(tables: Tables, numbers: Sequence[int]) -> int:
+def drop(tables: Tables, numbers: Sequence[int], _: int) -> int:
     """Delete the dead ones of these deliveries."""
     found = _rows(tables, "some_dead", _numbers(numbers))
     tables.cursor.execute(tables.sql["delete_deliveries"], (_numbers(number for number, _, _ in found),))

@@ -13,11 +13,10 @@ import apsw
 import msgspec
 
 from dragoman.model.events import Logged
-from dragoman.model.operations import PushConfig
 from dragoman.model.parts import Swap, Swaps, everywhere, swap_event, swap_record
 from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored, Unknown
-from dragoman.store.codec import NOTE_MARKS, TERMINAL_FROM, Codec, SkippedChunk, Unreadable, check_state, decode
+from dragoman.store.codec import NOTE_MARKS, TERMINAL_FROM, Codec, SkippedChunk, Unreadable, check_state
 from dragoman.store.damage import DamageLog, RowFacts, bare_record, state_of
 from dragoman.store.files import file_bytes, kept_apart, putting_back
 from dragoman.store.sqlite.connection import fetch
@@ -150,17 +149,11 @@ class Reads:
             rows: list[Any] = fetch(self.cursor, self.sql["queued"], (agent, limit))
         return tuple(task_id for (task_id,) in rows)
 
-    def settings(self, task_id: str, decoder: msgspec.msgpack.Decoder[PushConfig]) -> tuple[PushConfig, ...]:
-        """The webhooks of the task, oldest first. One that cannot be read is left out."""
+    def settings(self, task_id: str) -> list[bytes]:
+        """The webhooks of the task, oldest first, encoded."""
         with self._gate:
             rows: list[Any] = fetch(self.cursor, self.sql["settings"], (task_id,))
-        found: list[PushConfig] = []
-        for (settings,) in rows:
-            try:
-                found.append(decode(decoder, settings))
-            except Unreadable as error:
-                self.damage.name("a webhook of task", task_id, error)
-        return tuple(found)
+        return [settings for (settings,) in rows]
 
     def equal_file(self, task_id: str, digest: bytes, content: bytes) -> int | None:
         """The number under which the task already has these bytes, or None."""

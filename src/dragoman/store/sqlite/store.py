@@ -54,6 +54,7 @@ from dragoman.store.shared import Shared
 from dragoman.store.sql.audit import AuditTable
 from dragoman.store.sql.figures import read_figures
 from dragoman.store.sql.keys import KeyTable
+from dragoman.store.sql.outbox import OutboxTables
 from dragoman.store.sql.receipts import ReceiptTable
 from dragoman.store.sql.search import Searches
 from dragoman.store.sql.statements import statements_for_sqlite
@@ -63,7 +64,7 @@ from dragoman.store.sqlite.audit_trail import add_entries
 from dragoman.store.sqlite.connection import ProcessLock, connect, locate, translated
 from dragoman.store.sqlite.ledger import Ledger
 from dragoman.store.sqlite.listing import list_contexts, list_rows, list_tasks, newest_of_context
-from dragoman.store.sqlite.outbox import OutboxTables
+from dragoman.store.sqlite.outbox import SqliteOutbox
 from dragoman.store.sqlite.pool import ConnectionPool, Door, Readers
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.recent import RecentTasks
@@ -109,8 +110,8 @@ class SqliteStore:
         self._own_writer: Writer | None = None
         """The writer, for writes that only the owner of the file may make."""
         self._holds: dict[str, Hold] = {}
-        self.outbox: Outbox = OutboxTables(self._open)
         self._statements = statements = SqliteStatements(self._open)
+        self.outbox: Outbox = OutboxTables(statements, SqliteOutbox(self._open), self._damage)
         self.keys: KeyRing = KeyTable(statements, self._damage)
         self.audit: AuditTrail = AuditTable(statements, partial(add_entries, self._open))
         self.shared: Shared = SharedTable(self._open, clock)

@@ -11,7 +11,6 @@ import apsw
 import msgspec
 from msgspec.structs import astuple
 
-from dragoman.model.operations import PushConfig
 from dragoman.model.task import TOKENS_MAX
 from dragoman.store.codec import LARGE_BYTES, TERMINAL_FROM
 from dragoman.store.files import File
@@ -50,7 +49,6 @@ class Tables:
         self.hosts: dict[str, int] = {}
         self.day_counts: dict[tuple[int, str], int] = {}
         """Tasks made in this transaction, by day and owner, for owners with a daily limit."""
-        self.push_configs = msgspec.msgpack.Decoder(PushConfig)
         self.counts: dict[tuple[int, str], list[int]] = {}
         """How this transaction changes the tasks of each scope and context, by state: see `write_counts`."""
         self.usage: dict[tuple[int, int, str], list[Used]] = {}
