@@ -20,16 +20,18 @@ class FieldKind(StrEnum):
     """The kind of a value. A `TIME` is in milliseconds in the model; a `SEQ` is the id of an event of our servers."""
 
     TEXT = "text"
+    TEXTS = "texts"
     COUNT = "count"
     FLAG = "flag"
     OBJECT = "object"
     STATE = "state"
     TIME = "time"
     SEQ = "seq"
+    WEBHOOK = "webhook"
 
 
 class FieldRow(Struct, frozen=True):
-    """One plain field of an operation.
+    """One field of an operation, or of an object within its request.
 
     `name` is that in the model. `proto` is that in the proto file, if it differs; JSON has the latter in camelCase. A
     number is from `least` to `most`. `description` speaks to those who write clients.
@@ -60,7 +62,7 @@ class OperationRow(Struct, frozen=True):
 
     `method` is its name over JSON-RPC, `procedure` the one over gRPC; empty: gRPC lacks it. `verb` and `path` are those
     of HTTP+JSON, below the URL of the interface; servers take the methods of `also`, too. `fields` are the plain ones,
-    in the order of the proto file: those of a message and of a webhook are not among them. `scope` is what a caller
+    in the order of the proto file: those that are objects are not among them. `scope` is what a caller
     needs; only the rows of 1.0 have it, because it does not depend on the version.
     """
 
@@ -78,9 +80,10 @@ class OperationRow(Struct, frozen=True):
         """The segments of the path; one like `{id}` is an id."""
         return tuple(self.path[1:].split("/"))
 
-    def default(self, field: FieldRow) -> Any:
-        """Return the value of an absent field; msgspec.NODEFAULT if it may not be absent."""
-        return next(each.default for each in fields(self.operation) if each.name == field.name)
+
+def default_of(operation: type[Operation], field: FieldRow) -> Any:
+    """Return the value of an absent field; msgspec.NODEFAULT if it may not be absent."""
+    return next(each.default for each in fields(operation) if each.name == field.name)
 
 
 OperationTable = Mapping[type[Operation], OperationRow]

@@ -4,21 +4,22 @@ Invariant: each field of a request is one that `dialects/v1/wire.py` reads. That
 which the description leaves out: decode wide, describe exactly.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, defstruct
 
-from dragoman.dialects.operations import FieldKind, FieldRow, OperationRow
+from dragoman.dialects.operations import FieldKind, FieldRow, OperationRow, default_of
 from dragoman.dialects.push import EVENTS, MAX_TOKEN, SECRET_MAX, SECRET_MIN
 from dragoman.dialects.v1.decode import MAX_ID
 from dragoman.dialects.v1.encode import TaskArtifactUpdateEvent, TaskStatusUpdateEvent
-from dragoman.dialects.v1.operations import HISTORY_LENGTH
+from dragoman.dialects.v1.operations import CONFIGURATION
 from dragoman.model.message import Message, Part, Role
+from dragoman.model.operations import Operation, SendMessage
 from dragoman.model.task import STATES, Task
 
 Id = Annotated[str, Meta(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00]+$")]
 Int32 = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-HistoryLength = Annotated[Int32, Meta(description=HISTORY_LENGTH.description)]
 State = Annotated[str, Meta(extra_json_schema={"enum": [state.value for state in STATES]})]
 
 EventName = Annotated[str, Meta(extra_json_schema={"enum": list(EVENTS)})]
@@ -62,13 +63,47 @@ class RequestWebhook(Struct, kw_only=True, rename="camel"):
     ] = ()
 
 
-class SendMessageConfiguration(Struct, kw_only=True, rename="camel"):
-    """How the call is answered (A2A 1.0 §3.2.2)."""
+def query_of(row: OperationRow) -> type[Struct]:
+    """The query of an operation: its fields that are not in its path, with the agent's last, if the path names none."""
+    fields = [field for field in row.fields if f"{{{field.name}}}" not in row.path]
+    fields.sort(key=lambda field: field.name == "tenant")
+    return _struct_of(f"{row.method}Query", row.operation, fields)
 
-    accepted_output_modes: Annotated[tuple[str, ...], Meta(description="Media types. Absent: any.")] = ()
-    task_push_notification_config: RequestWebhook | None = None
-    history_length: HistoryLength | None = None
-    return_immediately: Annotated[bool, Meta(description="Answer as soon as the task is stored.")] = False
+
+def _struct_of(name: str, operation: type[Operation], rows: Iterable[FieldRow], about: str = "") -> type[Struct]:
+    """The struct of fields that a table states."""
+    members = [(row.proto_name, *_described(row, default_of(operation, row))) for row in rows]
+    return defstruct(name, members, kw_only=True, rename="camel", namespace={"__doc__": about} if about else None)
+
+
+def _described(field: FieldRow, default: Any) -> tuple[Any, Any]:
+    """The type of a field, and its value if it is absent."""
+    said = field.description or None
+    match field.kind:
+        case FieldKind.COUNT:
+            number = Annotated[int, Meta(ge=field.least, le=field.most, description=said)]
+            return (number | None if default is None else number), default
+        case FieldKind.FLAG:
+            return Annotated[bool, Meta(description=said)], default
+        case FieldKind.TEXTS:
+            return Annotated[tuple[str, ...], Meta(description=said)], default
+        case FieldKind.WEBHOOK:
+            return RequestWebhook | None, default
+        case FieldKind.STATE:
+            return State | None, default
+        case FieldKind.TIME:
+            return Annotated[str, Meta(description=said, extra_json_schema={"format": "date-time"})], ""
+        case FieldKind.SEQ:
+            return Annotated[int, Meta(ge=0, description=said)] | None, default
+        case FieldKind.TEXT:
+            return Annotated[str, Meta(description=said)], ""
+        case FieldKind.OBJECT:
+            return dict[str, Any], {}
+
+
+SendMessageConfiguration: Any = _struct_of(
+    "SendMessageConfiguration", SendMessage, CONFIGURATION, "How the call is answered (A2A 1.0 §3.2.2)."
+)
 
 
 class SendMessageRequest(Struct, kw_only=True):
@@ -93,39 +128,6 @@ class AgentQuery(Struct, kw_only=True):
     skill: str = ""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     offset: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
-
-
-def query_of(row: OperationRow) -> type[Struct]:
-    """The query of an operation: its fields that are not in its path, with the agent's last, if the path names none."""
-    fields = [field for field in row.fields if f"{{{field.name}}}" not in row.path]
-    fields.sort(key=lambda field: field.name == "tenant")
-    return defstruct(
-        f"{row.method}Query",
-        [(each.proto_name, *_parameter(row, each)) for each in fields],
-        kw_only=True,
-        rename="camel",
-    )
-
-
-def _parameter(row: OperationRow, field: FieldRow) -> tuple[Any, Any]:
-    """The type of a parameter, and its value if it is absent."""
-    default, said = row.default(field), field.description or None
-    match field.kind:
-        case FieldKind.COUNT:
-            number = Annotated[int, Meta(ge=field.least, le=field.most, description=said)]
-            return (number | None if default is None else number), default
-        case FieldKind.FLAG:
-            return bool, default
-        case FieldKind.STATE:
-            return State | None, default
-        case FieldKind.TIME:
-            return Annotated[str, Meta(description=said, extra_json_schema={"format": "date-time"})], ""
-        case FieldKind.SEQ:
-            return Annotated[int, Meta(ge=0, description=said)] | None, default
-        case FieldKind.TEXT:
-            return Annotated[str, Meta(description=said)], ""
-        case FieldKind.OBJECT:
-            return dict[str, Any], {}
 
 
 class SendMessageResponse(Struct, kw_only=True, omit_defaults=True):

@@ -4,13 +4,13 @@ Invariant: a value that cannot be written raises InvalidParams, which names the 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from dragoman.dialects.operations import FieldKind, OperationRow, OperationTable
+from dragoman.dialects.operations import FieldKind, FieldRow, OperationRow, OperationTable, default_of
 from dragoman.model import ids
 from dragoman.model.errors import InvalidParams, UnsupportedOperation
 from dragoman.model.operations import DeletePushConfig, GetPushConfig, ListTasks, Operation, SendMessage, task_id_of
@@ -92,15 +92,17 @@ def check_id(operation: Operation, reaches: str) -> None:
         raise UnsupportedOperation(f"{reaches} by its id only: list them to find it")
 
 
-def plain_fields(row: OperationRow, operation: Operation, states: Mapping[TaskState, str]) -> Json:
+def plain_fields(rows: Iterable[FieldRow], operation: Operation, states: Mapping[TaskState, str]) -> Json:
     """Return the plain fields of an operation by their names in JSON, without those that say nothing.
 
     `states` spells states. The id of the last event seen is not among them: it goes into a header.
     """
     members: Json = {}
-    for field in row.fields:
+    for field in rows:
         value = getattr(operation, field.name)
-        if field.kind is FieldKind.SEQ or value in (None, "") or (not value and value == row.default(field)):
+        if field.kind in (FieldKind.SEQ, FieldKind.WEBHOOK) or value in (None, ""):
+            continue
+        if not value and value == default_of(type(operation), field):
             continue
         if field.kind is FieldKind.STATE:
             value = states[value]
@@ -123,7 +125,7 @@ def path_of(row: OperationRow, operation: Operation) -> str:
 def path_and_query(row: OperationRow, operation: Operation, states: Mapping[TaskState, str]) -> str:
     """Return the path with the plain fields that are not in it; the tenant is left to the dialect."""
     in_path = {field.json_name for field in row.fields if f"{{{field.name}}}" in row.path}
-    rest = plain_fields(row, operation, states).items()
+    rest = plain_fields(row.fields, operation, states).items()
     return path_of(row, operation) + query(**{name: value for name, value in rest if name not in {*in_path, "tenant"}})
 
 

@@ -74,7 +74,7 @@ def rpc(operation: Operation) -> RpcCall:
             return RpcCall(row.method, encoded(members))
         case DeletePushConfig():
             check_id(operation, _REACHES)
-    return RpcCall(row.method, encoded(plain_fields(row, operation, STATE_NAMES)))
+    return RpcCall(row.method, encoded(plain_fields(row.fields, operation, STATE_NAMES)))
 
 
 def rest(operation: Operation) -> RestCall:

@@ -35,7 +35,7 @@ from dragoman.dialects.client.encode import (
 from dragoman.dialects.client.objects import beyond
 from dragoman.dialects.operations import OperationRow
 from dragoman.dialects.v1.errors import TABLE as ERRORS
-from dragoman.dialects.v1.operations import TABLE
+from dragoman.dialects.v1.operations import CONFIGURATION, TABLE
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, InvalidAgentResponse
 from dragoman.model.message import Artifact, Message, Part
@@ -76,20 +76,11 @@ class _PushConfig(Struct, frozen=True, omit_defaults=True, rename="camel"):
     events: tuple[str, ...] = ()
 
 
-class _Configuration(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """SendMessageConfiguration (A2A 1.0 §3.2.2)."""
-
-    accepted_output_modes: tuple[str, ...] = ()
-    task_push_notification_config: _PushConfig | None = None
-    history_length: int | None = None
-    return_immediately: bool = False
-
-
 class _Send(Struct, frozen=True, omit_defaults=True):
     """SendMessageRequest (A2A 1.0 §3.2.1)."""
 
     message: Message
-    configuration: _Configuration | None = None
+    configuration: Json | None = None
     metadata: Json | None = None
     tenant: str = ""
 
@@ -130,20 +121,15 @@ def _body(row: OperationRow, operation: Operation, tenant: str) -> bytes:
         case CreatePushConfig(config=config):
             return encoded(_config(config, operation.tenant))
         case _:
-            return encoded(plain_fields(row, operation, STATES))
+            return encoded(plain_fields(row.fields, operation, STATES))
 
 
 def _send(sent: SendMessage, tenant: str) -> bytes:
     no_earlier(sent, NAME)
-    configuration = None
-    if sent.return_immediately or sent.accepted_output_modes or sent.push_config or sent.history_length is not None:
-        configuration = _Configuration(
-            sent.accepted_output_modes,
-            None if sent.push_config is None else _config(sent.push_config, ""),
-            sent.history_length,
-            sent.return_immediately,
-        )
-    return encoded(_Send(sent.message, configuration, named(sent), tenant))
+    configuration = plain_fields(CONFIGURATION, sent, STATES)
+    if sent.push_config is not None:
+        configuration["taskPushNotificationConfig"] = _config(sent.push_config, "")
+    return encoded(_Send(sent.message, configuration or None, named(sent), tenant))
 
 
 def _config(config: PushConfig, tenant: str) -> _PushConfig:

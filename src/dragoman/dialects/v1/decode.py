@@ -3,9 +3,8 @@
 Invariant: all violations of a request are reported at once, by their paths on the wire (A2A 1.0 §5.4, InvalidParams).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec import UNSET, Struct
@@ -13,20 +12,13 @@ from msgspec.json import Decoder
 
 from dragoman.dialects import json_fields, push
 from dragoman.dialects.json_fields import Violations, refusal, refuse, whole
-from dragoman.dialects.operations import FieldKind, FieldRow, OperationRow
+from dragoman.dialects.operations import FieldKind, FieldRow, OperationRow, default_of
 from dragoman.dialects.v1 import wire
-from dragoman.dialects.v1.operations import TABLE
-from dragoman.model.errors import InvalidParams, MethodNotFound
+from dragoman.dialects.v1.operations import CONFIGURATION, TABLE
+from dragoman.model.errors import MethodNotFound
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import (
-    CancelTask,
     CreatePushConfig,
-    DeletePushConfig,
-    GetExtendedCard,
-    GetPushConfig,
-    GetTask,
-    ListPushConfigs,
-    ListTasks,
     Operation,
     PushConfig,
     SendMessage,
@@ -88,18 +80,94 @@ def decode(method: str, params: bytes | memoryview) -> Operation:
     return known.operation(json_fields.read(known.decoder, params))
 
 
+# -- fields of the table -----------------------------------------------------------------------------------------------
+
+Read = Callable[[Any, Violations], Any]
+"""Reads the value of a field that is present; a fault is added to the violations."""
+
+
+def _text(field: FieldRow, path: str, default: Any) -> Read:
+    if field.required:
+        return lambda value, violations: _required(value, path, violations)
+    return lambda value, violations: value or default
+
+
+def _count(field: FieldRow, path: str, default: Any) -> Read:
+    least, most = field.least, field.most
+    return lambda value, violations: whole(value, path, violations, least, most)
+
+
+def _state(field: FieldRow, path: str, default: Any) -> Read:
+    def read(value: Any, violations: Violations) -> TaskState | None:
+        if value not in _STATES:
+            violations.append((path, f"must be one of {', '.join(TaskState)}"))
+        return _STATES.get(value)
+
+    return read
+
+
+def _time(field: FieldRow, path: str, default: Any) -> Read:
+    def read(value: Any, violations: Violations) -> int | None:
+        ms = json_fields.timestamp_ms(value) if value else None
+        if value and ms is None:
+            violations.append((path, "must be an RFC 3339 time stamp such as 2026-11-20T07:00:00.000Z"))
+        return ms
+
+    return read
+
+
+def _as_it_is(field: FieldRow, path: str, default: Any) -> Read:
+    return lambda value, violations: value
+
+
+_READS: dict[FieldKind, Callable[[FieldRow, str, Any], Read]] = {
+    FieldKind.TEXT: _text,
+    FieldKind.TEXTS: _as_it_is,
+    FieldKind.COUNT: _count,
+    FieldKind.FLAG: _as_it_is,
+    FieldKind.OBJECT: _as_it_is,
+    FieldKind.STATE: _state,
+    FieldKind.TIME: _time,
+}
+
+
+class _Reader:
+    """Reads the plain fields of a wire struct. `path` is that of the object that holds them."""
+
+    def __init__(self, kind: type[Operation], rows: Iterable[FieldRow], path: str = "") -> None:
+        fields = []
+        for row in rows:
+            if row.kind in _READS:
+                place, name = path + row.json_name, row.proto_name
+                read = _READS[row.kind](row, place, default_of(kind, row))
+                fields.append((row.name, name, f"{name}_" if "_" in name else name, place, row.required, read))
+        self._fields = tuple(fields)
+
+    def values(self, given: Any, violations: Violations) -> dict[str, Any]:
+        """Return the values of the fields that are present, in either spelling, by their names in the model."""
+        values: dict[str, Any] = {}
+        for field, name, other, place, required, read in self._fields:
+            value = getattr(given, name)
+            if value is None:
+                value = getattr(given, other)
+            if value is not None:
+                values[field] = read(value, violations)
+            elif required:
+                violations.append((place, REQUIRED))
+        return values
+
+
+# -- operations --------------------------------------------------------------------------------------------------------
+
+
 def _send(operation: type[S], request: wire.WireSend) -> S:
     violations: Violations = []
     message = _message(request.message, violations)
-    history_length = push_config = None
-    return_immediately = False
-    modes: tuple[str, ...] = ()
     given = request.configuration
+    chosen: dict[str, Any] = {}
+    push_config = None
     if given is not None:
-        modes = given.accepted_output_modes or given.accepted_output_modes_ or ()
-        return_immediately = bool(given.return_immediately or given.return_immediately_)
-        length = given.history_length if given.history_length is not None else given.history_length_
-        history_length = whole(length, "configuration.historyLength", violations)
+        chosen = _CONFIGURATION.values(given, violations)
         push_config = _webhook(given, violations, "configuration.")
     if push_config is None:
         push_config = _webhook(request, violations)
@@ -112,19 +180,18 @@ def _send(operation: type[S], request: wire.WireSend) -> S:
         skill = _skill(message.metadata)
     return operation(
         message=message,
-        return_immediately=return_immediately,
-        history_length=history_length,
-        accepted_output_modes=modes,
         metadata=request.metadata,
         skill=skill,
         push_config=push_config,
         tenant=request.tenant or "",
+        **chosen,
     )
 
 
-def _webhook(
-    given: wire.WireConfiguration | wire.WireSend, violations: Violations, path: str = ""
-) -> PushConfig | None:
+_CONFIGURATION = _Reader(SendMessage, CONFIGURATION, "configuration.")
+
+
+def _webhook(given: Any, violations: Violations, path: str = "") -> PushConfig | None:
     """Return the webhook of a send, under 1.0's name or 0.3's."""
     wanted, name = given.task_push_notification_config or given.task_push_notification_config_, "taskPush"
     if wanted is None:
@@ -237,137 +304,34 @@ def _required(value: str | None, field: str, violations: Violations) -> str:
     return value or ""
 
 
-# -- operations with plain fields --------------------------------------------------------------------------------------
-
-Read = Callable[[Any, Violations], Any]
-"""Reads one field of a wire struct; a fault is added to the violations."""
-
-
-def _spelling(field: FieldRow) -> Callable[[Any], Any]:
-    """Return the getter of a field: the first of its two spellings that is not null."""
-    name, other = field.proto_name, field.proto_name + "_"
-    if "_" not in name:
-        return attrgetter(name)
-
-    def value(request: Any) -> Any:
-        found = getattr(request, name)
-        return getattr(request, other) if found is None else found
-
-    return value
+def _subscribe(reader: _Reader, request: Any) -> Subscribe:
+    violations: Violations = []
+    values = reader.values(request, violations)
+    refuse(violations)
+    given = request.from_seq if request.from_seq is not None else request.from_seq_
+    return Subscribe(after=json_fields.from_seq(given, request.metadata), **values)
 
 
-def _text(field: FieldRow, default: Any) -> Read:
-    value, path = _spelling(field), field.json_name
-    if field.required:
-        return lambda request, violations: _required(value(request), path, violations)
-    return lambda request, violations: value(request) or default
-
-
-def _count(field: FieldRow, default: Any) -> Read:
-    value, path, least, most = _spelling(field), field.json_name, field.least, field.most
-
-    def read(request: Any, violations: Violations) -> Any:
-        number = whole(value(request), path, violations, least, most)
-        return default if number is None else number
-
-    return read
-
-
-def _flag(field: FieldRow, default: Any) -> Read:
-    value = _spelling(field)
-    return lambda request, violations: bool(value(request))
-
-
-def _object(field: FieldRow, default: Any) -> Read:
-    value = _spelling(field)
-    return lambda request, violations: value(request)
-
-
-def _state(field: FieldRow, default: Any) -> Read:
-    value, path = _spelling(field), field.json_name
-
-    def read(request: Any, violations: Violations) -> TaskState | None:
-        given = value(request)
-        if given is not None and given not in _STATES:
-            violations.append((path, f"must be one of {', '.join(TaskState)}"))
-        return _STATES.get(given)
-
-    return read
-
-
-def _time(field: FieldRow, default: Any) -> Read:
-    value, path = _spelling(field), field.json_name
-
-    def read(request: Any, violations: Violations) -> int | None:
-        given = value(request)
-        ms = json_fields.timestamp_ms(given) if given else None
-        if given and ms is None:
-            violations.append((path, "must be an RFC 3339 time stamp such as 2026-11-20T07:00:00.000Z"))
-        return ms
-
-    return read
-
-
-def _seq(field: FieldRow, default: Any) -> Read:
-    value = _spelling(field)
-
-    def read(request: Any, violations: Violations) -> str | None:
-        try:
-            return json_fields.from_seq(value(request), request.metadata)
-        except InvalidParams as fault:
-            violations.extend(fault.violations)
-            return None
-
-    return read
-
-
-_READS: dict[FieldKind, Callable[[FieldRow, Any], Read]] = {
-    FieldKind.TEXT: _text,
-    FieldKind.COUNT: _count,
-    FieldKind.FLAG: _flag,
-    FieldKind.OBJECT: _object,
-    FieldKind.STATE: _state,
-    FieldKind.TIME: _time,
-    FieldKind.SEQ: _seq,
-}
-
-
-def _plain(row: OperationRow) -> Callable[[Any], Operation]:
-    """Return the maker of an operation all of whose fields are in its row."""
-    kind = row.operation
-    reads = tuple([(field.name, _READS[field.kind](field, row.default(field))) for field in row.fields])
+def _plain(row: OperationRow) -> Method:
+    """Return the method of an operation all of whose fields are in its row."""
+    kind, reader = row.operation, _Reader(row.operation, row.fields)
 
     def operation(request: Any) -> Operation:
         violations: Violations = []
-        values = {name: read(request, violations) for name, read in reads}
+        values = reader.values(request, violations)
         refuse(violations)
         return kind(**values)
 
-    return operation
+    decoder = Decoder(wire.wire_struct(row.method, row.fields))
+    return Method(decoder, partial(_subscribe, reader) if kind is Subscribe else operation)
 
 
-_WIRE: dict[type[Operation], Decoder[Any]] = {
-    SendMessage: wire.SEND,
-    StreamMessage: wire.SEND,
-    GetTask: wire.TASK_QUERY,
-    ListTasks: wire.LIST_TASKS,
-    CancelTask: wire.TASK_QUERY,
-    Subscribe: wire.TASK_QUERY,
-    CreatePushConfig: wire.PUSH_CONFIG,
-    GetPushConfig: wire.PUSH_QUERY,
-    ListPushConfigs: wire.PUSH_QUERY,
-    DeletePushConfig: wire.PUSH_QUERY,
-    GetExtendedCard: wire.EXTENDED_CARD,
+_OBJECTS: dict[type[Operation], Method] = {
+    SendMessage: Method(wire.SEND, partial(_send, SendMessage)),
+    StreamMessage: Method(wire.SEND, partial(_send, StreamMessage)),
+    CreatePushConfig: Method(wire.PUSH_CONFIG, _create_push_config),
 }
+"""The operations that hold a message or a webhook."""
 
-_MAKERS: dict[type[Operation], Callable[[Any], Operation]] = {
-    SendMessage: partial(_send, SendMessage),
-    StreamMessage: partial(_send, StreamMessage),
-    CreatePushConfig: _create_push_config,
-}
-"""The makers of operations that hold a message or a webhook."""
-
-METHODS: dict[str, Method] = {
-    row.method: Method(_WIRE[kind], _MAKERS.get(kind) or _plain(row)) for kind, row in TABLE.items()
-}
+METHODS: dict[str, Method] = {row.method: _OBJECTS.get(kind) or _plain(row) for kind, row in TABLE.items()}
 """The methods of A2A 1.0 §9.4 by name; the HTTP+JSON routes (§11.3) go by the same names."""

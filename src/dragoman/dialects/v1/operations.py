@@ -40,6 +40,14 @@ LIST_FIELDS = (
     FieldRow("include_artifacts", FieldKind.FLAG),
 )
 
+CONFIGURATION = (
+    FieldRow("accepted_output_modes", FieldKind.TEXTS, description="Media types. Absent: any."),
+    FieldRow("push_config", FieldKind.WEBHOOK, "task_push_notification_config"),
+    HISTORY_LENGTH,
+    FieldRow("return_immediately", FieldKind.FLAG, description="Answer as soon as the task is stored."),
+)
+"""The fields of a send that come in its SendMessageConfiguration (A2A 1.0 §3.2.2)."""
+
 _TENANT = FieldRow("tenant")
 _ID = FieldRow("id", required=True)
 _TASK_ID = FieldRow("task_id", required=True)

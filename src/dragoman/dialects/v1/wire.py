@@ -4,10 +4,14 @@ Invariant: null means absent, except in `Part.data`; unknown fields are ignored.
 field before it under its original proto name (`context_id`), which ProtoJSON parsers must accept beside `contextId`.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, defstruct
 from msgspec.json import Decoder
+
+from dragoman.dialects.operations import FieldKind, FieldRow
+from dragoman.dialects.v1.operations import CONFIGURATION
 
 ABSENT = Raw()
 """The value of an absent `raw`: this very object, not just an equal one."""
@@ -81,19 +85,37 @@ class WirePushConfig(Struct, rename=_spelled):
     task_id_: str | None = None
 
 
-class WireConfiguration(Struct, rename=_spelled):
-    """SendMessageConfiguration (A2A 1.0 §3.2.2); `push_notification_config` is 0.3's name for the webhook."""
+_TYPES: dict[FieldKind, Any] = {
+    FieldKind.TEXT: str | None,
+    FieldKind.TEXTS: tuple[str, ...] | None,
+    FieldKind.COUNT: Number,
+    FieldKind.FLAG: bool | None,
+    FieldKind.OBJECT: dict[str, Any] | None,
+    FieldKind.STATE: str | int | None,
+    FieldKind.TIME: str | None,
+    FieldKind.SEQ: Any,
+    FieldKind.WEBHOOK: WirePushConfig | None,
+}
 
-    accepted_output_modes: tuple[str, ...] | None = None
-    task_push_notification_config: WirePushConfig | None = None
-    history_length: Number = None
-    return_immediately: bool | None = None
-    push_notification_config: WirePushConfig | None = None
-    accepted_output_modes_: tuple[str, ...] | None = None
-    task_push_notification_config_: WirePushConfig | None = None
-    history_length_: Number = None
-    return_immediately_: bool | None = None
-    push_notification_config_: WirePushConfig | None = None
+
+def wire_struct(name: str, rows: Iterable[FieldRow]) -> Any:
+    """Return the struct of fields that a table states. Where an event's id may be, it may also be in the metadata."""
+    members: dict[str, Any] = {}
+    for row in rows:
+        members |= _spelled_twice(row.proto_name, _TYPES[row.kind])
+        if row.kind is FieldKind.WEBHOOK:
+            members |= _spelled_twice("push_notification_config", _TYPES[row.kind])  # its name in 0.3
+        elif row.kind is FieldKind.SEQ:
+            members["metadata"] = _TYPES[FieldKind.OBJECT]
+    return defstruct(name, [(field, kind, None) for field, kind in members.items()], rename=_spelled)
+
+
+def _spelled_twice(field: str, kind: Any) -> dict[str, Any]:
+    return {field: kind, f"{field}_": kind} if "_" in field else {field: kind}
+
+
+class WireConfiguration(wire_struct("Configuration", CONFIGURATION)):  # type: ignore[misc]
+    """SendMessageConfiguration (A2A 1.0 §3.2.2)."""
 
 
 class WireSend(Struct, rename=_spelled):
@@ -109,59 +131,5 @@ class WireSend(Struct, rename=_spelled):
     push_notification_config_: WirePushConfig | None = None
 
 
-class WireTaskQuery(Struct, rename=_spelled):
-    """The fields of GetTask, CancelTask and SubscribeToTask; `from_seq` is our own."""
-
-    tenant: str | None = None
-    id: str | None = None
-    history_length: Number = None
-    metadata: dict[str, Any] | None = None
-    from_seq: Any = None
-    history_length_: Number = None
-    from_seq_: Any = None
-
-
-class WireListTasks(Struct, rename=_spelled):
-    """ListTasksRequest (A2A 1.0 §3.1.4)."""
-
-    tenant: str | None = None
-    context_id: str | None = None
-    status: str | int | None = None
-    page_size: Number = None
-    page_token: str | None = None
-    history_length: Number = None
-    status_timestamp_after: str | None = None
-    include_artifacts: bool | None = None
-    context_id_: str | None = None
-    page_size_: Number = None
-    page_token_: str | None = None
-    history_length_: Number = None
-    status_timestamp_after_: str | None = None
-    include_artifacts_: bool | None = None
-
-
-class WirePushQuery(Struct, rename=_spelled):
-    """The fields of the get, list and delete operations of push configurations."""
-
-    tenant: str | None = None
-    task_id: str | None = None
-    id: str | None = None
-    page_size: Number = None
-    page_token: str | None = None
-    task_id_: str | None = None
-    page_size_: Number = None
-    page_token_: str | None = None
-
-
-class WireExtendedCard(Struct):
-    """GetExtendedAgentCardRequest (A2A 1.0 §3.1.11)."""
-
-    tenant: str | None = None
-
-
 SEND = Decoder(WireSend)
-TASK_QUERY = Decoder(WireTaskQuery)
-LIST_TASKS = Decoder(WireListTasks)
 PUSH_CONFIG = Decoder(WirePushConfig)
-PUSH_QUERY = Decoder(WirePushQuery)
-EXTENDED_CARD = Decoder(WireExtendedCard)
