@@ -18,9 +18,9 @@ from dragoman.engine.admin.administration import Administration
 from dragoman.engine.admin.answers import Asked
 from dragoman.engine.admin.folded_places import LOG_BYTES, PLACES_BYTES_MAX, FoldedPlaces
 from dragoman.engine.admin.inspection import Inspector
-from dragoman.engine.admin.moments import Moments
+from dragoman.engine.admin.moments import read_moment
 from dragoman.engine.admin.overview import ServerFacts
-from dragoman.engine.admin.upstream_questions import UpstreamQuestions
+from dragoman.engine.admin.upstream_questions import ask_upstream
 from dragoman.engine.api import Run
 from dragoman.engine.handlers.audit import Keeping, Trail
 from dragoman.model.errors import TaskNotFound
@@ -121,9 +121,9 @@ async def test_a_task_in_memory_is_not_read(store: Store, monkeypatch: pytest.Mo
 async def test_readers_of_one_task_share_what_is_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     record = await make_task(store, 8)
     counted, places = Counted(store, monkeypatch), FoldedPlaces(store)
-    moments, inspector = Moments(store, places), Inspector(store, SystemClock(), places)
+    inspector = Inspector(store, SystemClock(), places)
     found = await asyncio.gather(
-        *[moments.read("t", None) for _ in range(4)],
+        *[read_moment(places, "t", None) for _ in range(4)],
         *[inspector.show("t") for _ in range(4)],
         places.reach(record.head, record.seq),
     )
@@ -263,9 +263,9 @@ async def test_a_question_to_an_upstream_reads_a_long_task_piece_by_piece(
     await make_task(store, 7)
     await store.append(by_run("t", Noted({"task": "theirs"})))
     counted = Counted(store, monkeypatch)
-    questions = UpstreamQuestions(store, SystemClock(), FoldedPlaces(store))
+    places = FoldedPlaces(store)
     for read_bytes in (8 * LOG_BYTES, 0):
-        answer = await questions.ask("t", cast("ServerFacts", NearServer()))
+        answer = await ask_upstream(places, cast("ServerFacts", NearServer()), "t")
         assert (answer.id, answer.state, answer.differs) == ("theirs", "completed", True)
         assert max([0, *counted.pages]) <= LOG_BYTES + 2 * NAME_BYTES
         assert sum(counted.pages) <= read_bytes

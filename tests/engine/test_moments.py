@@ -3,8 +3,8 @@
 import pytest
 
 from dragoman.engine.admin.folded_places import FoldedPlaces
-from dragoman.engine.admin.moments import PARTS_MAX, Moments
-from dragoman.engine.admin.playback import CHARACTERS_MAX, Playback
+from dragoman.engine.admin.moments import PARTS_MAX, read_moment
+from dragoman.engine.admin.playback import CHARACTERS_MAX, read_content
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.events import ArtifactChunk, Event
 from dragoman.model.message import Artifact, Part
@@ -12,10 +12,6 @@ from dragoman.store.api import Store
 from tests.store.cases.bench import by_run, ending, new_task
 
 CHUNKS = 40
-
-
-def moments(store: Store) -> Moments:
-    return Moments(store, FoldedPlaces(store))
 
 
 async def make_task(store: Store, *parts: Part) -> None:
@@ -32,25 +28,25 @@ async def make_task(store: Store, *parts: Part) -> None:
 async def test_each_moment_has_what_was_said_until_then(store: Store) -> None:
     words = [f"word {number} " for number in range(CHUNKS)]
     await make_task(store, *[Part(text=word) for word in words])
-    reader = moments(store)
+    places = FoldedPlaces(store)
     for seq in (CHUNKS + 1, 3, 20):
-        moment = await reader.read("t", seq)
+        moment = await read_moment(places, "t", seq)
         (shown,) = moment.artifacts
         assert (moment.seq, moment.last_seq) == (seq, CHUNKS + 2)
         assert shown.artifact.parts == (Part(text="".join(words[: seq - 1])),)
         assert shown.open == (seq < CHUNKS + 1)
-    assert (await reader.read("t", 1)).state == "submitted"
-    now = await reader.read("t", None)
-    assert now == await reader.read("t", CHUNKS + 2)
+    assert (await read_moment(places, "t", 1)).state == "submitted"
+    now = await read_moment(places, "t", None)
+    assert now == await read_moment(places, "t", CHUNKS + 2)
     assert now.state == "completed"
     with pytest.raises(TaskNotFound):
-        await reader.read("nothing", None)
+        await read_moment(places, "nothing", None)
 
 
 async def test_a_moment_and_an_event_have_the_end_of_a_long_text(store: Store) -> None:
     await make_task(store, Part(text="a" * CHARACTERS_MAX + "the end"))
-    (shown,) = (await moments(store).read("t", 2)).artifacts
-    event = (await Playback(store).content("t", 1, 1)).events[0]
+    (shown,) = (await read_moment(FoldedPlaces(store), "t", 2)).artifacts
+    event = (await read_content(FoldedPlaces(store), "t", 1, 1)).events[0]
     for artifact, dropped in ((shown.artifact, shown.dropped), (event.artifact, event.dropped)):
         assert artifact is not None
         assert len(artifact.parts[0].text or "") == CHARACTERS_MAX
@@ -60,6 +56,6 @@ async def test_a_moment_and_an_event_have_the_end_of_a_long_text(store: Store) -
 
 async def test_a_moment_has_the_last_ones_of_many_parts(store: Store) -> None:
     await make_task(store, *[Part(data=number) for number in range(PARTS_MAX + 3)])
-    (shown,) = (await moments(store).read("t", PARTS_MAX + 4)).artifacts
+    (shown,) = (await read_moment(FoldedPlaces(store), "t", PARTS_MAX + 4)).artifacts
     assert shown.dropped_parts == 3
     assert [part.data for part in shown.artifact.parts] == list(range(3, PARTS_MAX + 3))

@@ -8,7 +8,7 @@ import pytest
 
 from dragoman.admin.usage import UsageQuery
 from dragoman.config import Price, Prices
-from dragoman.engine.admin.usage_report import UsageReporter
+from dragoman.engine.admin.usage_report import report_usage
 from dragoman.model.errors import InvalidParams
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import Usage
@@ -51,8 +51,7 @@ async def test_usage_is_told_in_groups_those_with_the_most_tokens_first() -> Non
         ("key:bob", "silent", None, 40),
     )
     async with used(*runs) as store:
-        reporter = UsageReporter(store, Clock())
-        report = await reporter.report(UsageQuery())
+        report = await report_usage(store, UsageQuery())
         assert (report.since, report.until, report.currency) == ("2026-10-25", "2026-11-23", None)
         assert [(line.principal, line.agent, line.runs, line.total_tokens) for line in report.lines] == [
             ("key:bob", "echo", 1, 120),
@@ -63,23 +62,22 @@ async def test_usage_is_told_in_groups_those_with_the_most_tokens_first() -> Non
         assert report.total.duration_s == 6.0
         assert (report.total.cost, report.total.cost_complete) == (None, False)
         assert report.silent_agents == ("silent",)
-        by_day = await reporter.report(UsageQuery(by="day", since="2026-10-01"))
+        by_day = await report_usage(store, UsageQuery(by="day", since="2026-10-01"))
         assert [(line.day, line.runs, line.total_tokens) for line in by_day.lines] == [
             ("2026-10-14", 1, None),
             ("2026-11-22", 1, 12),
             ("2026-11-23", 3, 126),
         ]
-        yesterday = await reporter.report(UsageQuery(by="agent", since="2026-11-22", until="2026-11-22"))
+        yesterday = await report_usage(store, UsageQuery(by="agent", since="2026-11-22", until="2026-11-22"))
         assert [(line.agent, line.principal, line.runs) for line in yesterday.lines] == [("echo", None, 1)]
 
 
 async def test_pages_have_all_groups_once_and_the_same_total() -> None:
     async with used(*((f"key:{number}", "echo", Usage.of(number + 1, 0), 0) for number in range(7))) as store:
-        reporter = UsageReporter(store, Clock())
         found: list[str | None] = []
         cursor: int | None = 0
         while cursor is not None:
-            page = await reporter.report(UsageQuery(by="principal", limit=3, cursor=cursor))
+            page = await report_usage(store, UsageQuery(by="principal", limit=3, cursor=cursor))
             found += [line.principal for line in page.lines]
             assert page.total.input_tokens == 28
             cursor = page.next_cursor
@@ -102,7 +100,7 @@ async def test_costs_are_exact_and_say_what_they_leave_out() -> None:
         ("key:ann", "free", Usage.of(1, 1, model="unknown"), 0),
     )
     async with used(*runs) as store:
-        report = await UsageReporter(store, Clock(), prices).report(UsageQuery(by="agent"))
+        report = await report_usage(store, UsageQuery(by="agent"), prices)
         assert {line.agent: (line.cost, line.cost_complete) for line in report.lines} == {
             "flat": ("0.3", True),
             "chat": ("3.75000075", False),
@@ -110,7 +108,7 @@ async def test_costs_are_exact_and_say_what_they_leave_out() -> None:
             "free": (None, False),
         }
         assert (report.currency, report.total.cost, report.total.cost_complete) == ("EUR", "4.0500015", False)
-        by_model = await UsageReporter(store, Clock(), prices).report(UsageQuery(by="model"))
+        by_model = await report_usage(store, UsageQuery(by="model"), prices)
         assert {line.model: (line.runs, line.input_tokens) for line in by_model.lines} == {
             "": (2, None),
             "small": (2, 2),
@@ -122,7 +120,7 @@ async def test_costs_are_exact_and_say_what_they_leave_out() -> None:
 async def test_a_price_for_tokens_does_not_cover_runs_that_report_none() -> None:
     prices = Prices("EUR", agents={"chat": Price(Decimal(1))})
     async with used(("a", "chat", Usage.of(MILLION, 0), 0), ("a", "chat", None, 0)) as store:
-        report = await UsageReporter(store, Clock(), prices).report(UsageQuery())
+        report = await report_usage(store, UsageQuery(), prices)
         assert (report.total.cost, report.total.cost_complete, report.total.unreported) == ("1", False, 1)
 
 
@@ -141,5 +139,5 @@ async def test_a_price_for_tokens_does_not_cover_runs_that_report_none() -> None
 async def test_a_wrong_query_is_refused_by_its_field(query: UsageQuery, field: str) -> None:
     async with used() as store:
         with pytest.raises(InvalidParams) as refused:
-            await UsageReporter(store, Clock()).report(query)
+            await report_usage(store, query)
         assert refused.value.violations[0][0] == field

@@ -2,7 +2,8 @@
 
 import pytest
 
-from dragoman.engine.admin.wire import WireReader
+from dragoman.engine.admin.folded_places import FoldedPlaces
+from dragoman.engine.admin.wire import read_wire
 from dragoman.model.events import ArtifactChunk, Event, Logged
 from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Part
@@ -44,12 +45,12 @@ async def test_each_page_of_the_wire_goes_on_from_the_one_before(store: Store, m
 
     monkeypatch.setattr(Fold, "add", counted)
     monkeypatch.setattr(store, "read", counted_read)
-    wire = WireReader(store)
+    places = FoldedPlaces(store)
     after: int | None = 0
     seqs: list[int] = []
     while after is not None:
-        page = await wire.read("long", ["1.0", "protoagent"], after, PAGE)
-        again = await wire.read("long", ["1.0", "protoagent"], after, PAGE)
+        page = await read_wire(places, "long", ["1.0", "protoagent"], after, PAGE)
+        again = await read_wire(places, "long", ["1.0", "protoagent"], after, PAGE)
         assert again == page, "a page that is read again is the same"
         seqs += [frames.seq for frames in page.dialects["1.0"]]
         after = page.next_after
@@ -60,8 +61,8 @@ async def test_each_page_of_the_wire_goes_on_from_the_one_before(store: Store, m
 
 async def test_a_page_shows_the_whole_task_although_it_begins_in_the_middle(store: Store) -> None:
     last = await make_long_task(store)
-    whole = await WireReader(store).read("long", ["protoagent"], 0, last)
-    wire = WireReader(store)
+    whole = await read_wire(FoldedPlaces(store), "long", ["protoagent"], 0, last)
+    places = FoldedPlaces(store)
     for after in (last - 1, last - 200, 10):
-        page = await wire.read("long", ["protoagent"], after, PAGE)
+        page = await read_wire(places, "long", ["protoagent"], after, PAGE)
         assert page.dialects["protoagent"] == whole.dialects["protoagent"][after : after + PAGE]

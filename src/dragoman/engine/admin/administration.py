@@ -16,21 +16,21 @@ from dragoman.engine.admin.access import AccessNotes
 from dragoman.engine.admin.answers import Answers, Asked, Functions, bind
 from dragoman.engine.admin.change_feeds import ChangeFeed, ChangeReader
 from dragoman.engine.admin.change_hints import ChangeHints
-from dragoman.engine.admin.conversations import Conversations
+from dragoman.engine.admin.conversations import list_conversations
 from dragoman.engine.admin.delegation_tree import DelegationTrees
 from dragoman.engine.admin.deliveries import DeliveryAdministration
 from dragoman.engine.admin.feeds import LogFeed, follow_log
 from dragoman.engine.admin.folded_places import FoldedPlaces, Linked, unlinked
 from dragoman.engine.admin.inspection import Inspector
 from dragoman.engine.admin.keys import KeyChanges, Mint
-from dragoman.engine.admin.moments import Moments
+from dragoman.engine.admin.moments import read_moment
 from dragoman.engine.admin.overview import Overview, ServerFacts
-from dragoman.engine.admin.playback import Playback
+from dragoman.engine.admin.playback import read_content
 from dragoman.engine.admin.shared_reads import SharedReads
 from dragoman.engine.admin.stored_answers import stored_answers
 from dragoman.engine.admin.task_changes import TaskChanges
-from dragoman.engine.admin.upstream_questions import UpstreamQuestions
-from dragoman.engine.admin.wire import WireReader
+from dragoman.engine.admin.upstream_questions import ask_upstream
+from dragoman.engine.admin.wire import read_wire
 from dragoman.engine.announcements import Announcer
 from dragoman.engine.handler import Handler
 from dragoman.engine.handlers.audit import Trail
@@ -81,31 +81,32 @@ class Administration:
             webhooks = DeliveryAdministration(store, clock, announcer.possible_bodies, announcer.wake)
         stored = stored_answers(store, inspector, keys, webhooks, prices)
         figures = Overview(store, clock, pulse, jobs, operated.figures)
-        served = self._served_answers(clock, places, linked, figures)
+        served = self._served_answers(places, figures)
         self._answers = Answers({**stored, **served}, self._notes, SharedReads())
 
-    def _served_answers(self, clock: Clock, places: FoldedPlaces, linked: Linked, figures: Overview) -> Functions:
+    def _served_answers(self, places: FoldedPlaces, figures: Overview) -> Functions:
         """The functions of the questions that only a server answers."""
         store, changes = self._store, self.tasks
-        conversations, playback, moments = Conversations(store), Playback(store, linked), Moments(store, places)
-        wire, trees = WireReader(store, linked, places), DelegationTrees(store)
-        upstreams = UpstreamQuestions(store, clock, places)
+        trees = DelegationTrees(store)
         return dict(
             (
-                bind(tasks.LIST_CONVERSATIONS, lambda asked: conversations.list(asked.given)),
-                bind(logs.READ_CONTENT, lambda asked: playback.content(asked.id, asked.given.after, asked.given.limit)),
-                bind(logs.READ_MOMENT, lambda asked: moments.read(asked.id, asked.given.seq)),
+                bind(tasks.LIST_CONVERSATIONS, lambda asked: list_conversations(store, asked.given)),
+                bind(
+                    logs.READ_CONTENT,
+                    lambda asked: read_content(places, asked.id, asked.given.after, asked.given.limit),
+                ),
+                bind(logs.READ_MOMENT, lambda asked: read_moment(places, asked.id, asked.given.seq)),
                 bind(
                     logs.READ_WIRE,
-                    lambda asked: wire.read(
-                        asked.id, asked.given.dialects.split(","), asked.given.after, asked.given.limit
+                    lambda asked: read_wire(
+                        places, asked.id, asked.given.dialects.split(","), asked.given.after, asked.given.limit
                     ),
                 ),
                 bind(
                     logs.READ_TREE,
                     lambda asked: trees.read(asked.id, {each.agent: each for each in self._facts.upstreams()}),
                 ),
-                bind(tasks.ASK_UPSTREAM, lambda asked: upstreams.ask(asked.id, self._facts)),
+                bind(tasks.ASK_UPSTREAM, lambda asked: ask_upstream(places, self._facts, asked.id)),
                 bind(tasks.ANSWER_TASK, lambda asked: changes.answer(asked.operator, asked.id, asked.given)),
                 bind(tasks.SEND_AGAIN, lambda asked: changes.send_again(asked.operator, asked.id)),
                 bind(tasks.CANCEL_TASK, lambda asked: changes.cancel(asked.operator, asked.id, asked.given.reason)),

@@ -13,32 +13,26 @@ SEARCHES = 5
 """How often one page asks the store for more contexts. Its cursor goes on where that stopped."""
 
 
-class Conversations:
-    """Lists the contexts of everybody."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def list(self, query: ConversationQuery) -> ConversationLines:
-        """A page of conversations. Raises InvalidParams for a foreign cursor, or StoreError."""
-        before = read_page_token(query.cursor) if query.cursor else None
-        found: list[ContextRow] = []
-        for _ in range(SEARCHES):
-            page = await self._store.contexts(
-                ContextQuery(
-                    owner=Owners.ALL if query.principal is None else query.principal,
-                    agent=query.agent,
-                    limit=query.limit - len(found),
-                    before=before,
-                )
+async def list_conversations(store: Store, query: ConversationQuery) -> ConversationLines:
+    """A page of conversations. Raises InvalidParams for a foreign cursor, or StoreError."""
+    before = read_page_token(query.cursor) if query.cursor else None
+    found: list[ContextRow] = []
+    for _ in range(SEARCHES):
+        page = await store.contexts(
+            ContextQuery(
+                owner=Owners.ALL if query.principal is None else query.principal,
+                agent=query.agent,
+                limit=query.limit - len(found),
+                before=before,
             )
-            found += page.rows
-            before = page.before
-            if before is None or len(found) == query.limit:
-                break
-        return ConversationLines(
-            conversations=tuple(map(_line, found)), next_cursor="" if before is None else page_token(*before)
         )
+        found += page.rows
+        before = page.before
+        if before is None or len(found) == query.limit:
+            break
+    return ConversationLines(
+        conversations=tuple(map(_line, found)), next_cursor="" if before is None else page_token(*before)
+    )
 
 
 def _line(row: ContextRow) -> ConversationLine:

@@ -55,9 +55,11 @@ class FoldedPlaces:
     def __init__(
         self, store: Store, linked: Linked = unlinked, known: Callable[[str], Record | None] = nothing_known
     ) -> None:
-        """`known` returns a task as far as it is in memory anyway, which may lack the newest events."""
-        self._store = store
-        self._linked = linked
+        """`linked` changes events before they are folded. `known` returns a task as far as it is in memory anyway; it
+        may lack the newest events.
+        """
+        self.store = store
+        self.linked = linked
         self._known = known
         self._records: OrderedDict[tuple[str, int], tuple[Record, int]] = OrderedDict()
         """Each with about how many bytes it takes in memory."""
@@ -82,7 +84,7 @@ class FoldedPlaces:
                 fold = Fold(head, self._link(record))
         fold = await self._extend(head, fold, stored.seq)
         if fold.seq < stored.seq:
-            if await self._store.head(head.id) is None:
+            if await self.store.head(head.id) is None:
                 raise TaskNotFound(head.id)
             return bare_record(head, stored.seq, stored.state, stored.status_ms)
         return fold.record()
@@ -140,14 +142,14 @@ class FoldedPlaces:
         known = self.find(head, until)
         if known.seq > fold.seq:
             fold = known
-        stored = await self._store.load_snapshot(head.id)
+        stored = await self.store.load_snapshot(head.id)
         if stored is not None and stored.snapshot is not None and fold.seq < stored.snapshot.seq <= until:
             fold = Fold(head, self._link(stored.snapshot))
         return fold
 
     async def _fold_page(self, head: TaskHead, fold: Fold, until: int) -> bool:
         """Fold the next page. Returns whether there is more to fold."""
-        page = await self._store.read(head.id, fold.seq, LOG_BYTES)
+        page = await self.store.read(head.id, fold.seq, LOG_BYTES)
         if not page or page[0].seq != fold.seq + 1:
             return False  # the log has been pruned, or cannot be read here, or the task is deleted
         await fold_aside(len(page), lambda: self._add(fold, page, until))
@@ -157,7 +159,7 @@ class FoldedPlaces:
         for logged in page:
             if logged.seq > until:
                 break
-            fold.add(logged.seq, self._linked(logged.event))
+            fold.add(logged.seq, self.linked(logged.event))
 
     def _link(self, record: Record) -> Record:
         """The task with links in place of large files, as its linked events would have been folded."""
@@ -170,11 +172,11 @@ class FoldedPlaces:
         )
 
     def _link_artifact(self, artifact: Artifact) -> Artifact:
-        linked = self._linked(ArtifactChunk(artifact))  # links are made for events
+        linked = self.linked(ArtifactChunk(artifact))  # links are made for events
         return linked.artifact if isinstance(linked, ArtifactChunk) else artifact
 
     def _link_message(self, message: Message) -> Message:
-        linked = self._linked(MessageReceived(message, ""))
+        linked = self.linked(MessageReceived(message, ""))
         return linked.message if isinstance(linked, MessageReceived) else message
 
 

@@ -23,51 +23,44 @@ PAGE = 500
 OPEN_STATES = tuple(state for state in STATES if state not in TERMINAL)
 
 
-class BeginningsReader:
-    """Reads what keys began. Raises StoreError."""
-
-    def __init__(self, store: Store, stops: KeyStops) -> None:
-        self._store = store
-        self._stops = stops
-
-    async def read(self, key: StoredKey) -> KeyBeginnings:
-        """Read the beginnings of a key."""
-        owner = f"key:{key.name}"
-        tasks: list[BegunTask] = []
-        count = unknown = 0
-        async for row in open_tasks(self._store, owner):
-            if row.head.key == key.id:
-                count += 1
-                if len(tasks) < SHOWN_MAX:
-                    state = state_word(row.state)
-                    head = row.head
-                    tasks.append(BegunTask(id=head.id, agent=head.agent, state=state, created_at=head.created_at))
-            elif not row.head.key:
-                unknown += 1
-        webhooks = await self._store.outbox.made_with(key.id, SHOWN_MAX + 1)
-        streams = await self._stops.streams(key.id)
-        request = await self._stops.find(key.id)
-        return KeyBeginnings(
-            streams=tuple(BegunStreams(server=server, streams=number) for server, number in sorted(streams.items())),
-            webhooks=tuple(
-                BegunWebhook(task=each.task_id, agent=each.agent, id=each.config_id, host=each.host)
-                for each in webhooks[:SHOWN_MAX]
-            ),
-            more_webhooks=len(webhooks) > SHOWN_MAX,
-            tasks=tuple(tasks),
-            open_tasks=count,
-            unknown_tasks=unknown,
-            unknown_webhooks=await self._store.outbox.keyless(owner),
-            stop=None
-            if request is None
-            else KeyStopLine(
-                asked=timestamp(request.asked_ms),
-                by=request.by,
-                tasks=request.tasks,
-                done=timestamp(request.done_ms) if request.done_ms else None,
-                left=request.left,
-            ),
-        )
+async def read_beginnings(store: Store, stops: KeyStops, key: StoredKey) -> KeyBeginnings:
+    """Read the beginnings of a key that go on. Raises StoreError."""
+    owner = f"key:{key.name}"
+    tasks: list[BegunTask] = []
+    count = unknown = 0
+    async for row in open_tasks(store, owner):
+        if row.head.key == key.id:
+            count += 1
+            if len(tasks) < SHOWN_MAX:
+                state = state_word(row.state)
+                head = row.head
+                tasks.append(BegunTask(id=head.id, agent=head.agent, state=state, created_at=head.created_at))
+        elif not row.head.key:
+            unknown += 1
+    webhooks = await store.outbox.made_with(key.id, SHOWN_MAX + 1)
+    streams = await stops.streams(key.id)
+    request = await stops.find(key.id)
+    return KeyBeginnings(
+        streams=tuple(BegunStreams(server=server, streams=number) for server, number in sorted(streams.items())),
+        webhooks=tuple(
+            BegunWebhook(task=each.task_id, agent=each.agent, id=each.config_id, host=each.host)
+            for each in webhooks[:SHOWN_MAX]
+        ),
+        more_webhooks=len(webhooks) > SHOWN_MAX,
+        tasks=tuple(tasks),
+        open_tasks=count,
+        unknown_tasks=unknown,
+        unknown_webhooks=await store.outbox.keyless(owner),
+        stop=None
+        if request is None
+        else KeyStopLine(
+            asked=timestamp(request.asked_ms),
+            by=request.by,
+            tasks=request.tasks,
+            done=timestamp(request.done_ms) if request.done_ms else None,
+            left=request.left,
+        ),
+    )
 
 
 async def open_tasks(store: Store, owner: str) -> AsyncIterator[TaskRow]:

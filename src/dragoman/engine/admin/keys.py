@@ -26,7 +26,7 @@ from dragoman.admin.keys import (
 from dragoman.config import agent_id_fault
 from dragoman.engine.admin.access import Operator
 from dragoman.engine.admin.answers import Asked
-from dragoman.engine.admin.key_beginnings import BeginningsReader
+from dragoman.engine.admin.key_beginnings import read_beginnings
 from dragoman.engine.key_stops import KeyStops
 from dragoman.model.errors import InvalidParams, NotFound
 from dragoman.model.ids import Clock, timestamp
@@ -45,11 +45,11 @@ class KeyChanges:
     """
 
     def __init__(self, store: Store, clock: Clock, mint: Mint, stops: KeyStops) -> None:
+        self._store = store
         self._keys = store.keys
         self._clock = clock
         self._mint = mint
         self._stops = stops
-        self._beginnings = BeginningsReader(store, stops)
 
     async def list(self, asked: Asked[KeyQuery]) -> KeyLines:
         """A page of keys, oldest first."""
@@ -74,7 +74,7 @@ class KeyChanges:
 
     async def began(self, asked: Asked[None]) -> KeyBeginnings:
         """Read the beginnings of a key that go on."""
-        return await self._beginnings.read(await self._find(asked.id))
+        return await read_beginnings(self._store, self._stops, await self._find(asked.id))
 
     async def create(self, asked: Asked[KeyRequest]) -> IssuedKey:
         """Make a key."""
@@ -154,14 +154,14 @@ class KeyChanges:
                 raise InvalidParams(name, "goes with stop: set that as well")
         key, now_ms = await self._find(key_id), self._clock.now_ms()
         if wanted.dry_run:
-            began = await self._beginnings.read(key)
+            began = await read_beginnings(self._store, self._stops, key)
             return RevokedKey(key=_line(key, operator, now_ms), changed=False, began=began, dry_run=True)
         if key_id == operator.key and key.revoked_ms is None and not wanted.force:
             raise InvalidParams("force", f"must be set to revoke {key_id}, which this very request was sent with")
         changed = await self._keys.revoke(key_id, now_ms)
         stopped = None
         if wanted.stop:
-            stopped = await self._beginnings.read(key)
+            stopped = await read_beginnings(self._store, self._stops, key)
             await self._stops.request(key.id, key.name, operator.principal, tasks=wanted.tasks)
         return RevokedKey(key=_line(await self._find(key_id), operator, now_ms), changed=changed, began=stopped)
 

@@ -12,7 +12,6 @@ from dragoman.engine.admin.folded_places import FoldedPlaces
 from dragoman.engine.admin.playback import cut_message, cut_parts, find_head, find_snapshot
 from dragoman.model.message import Artifact
 from dragoman.model.task import Record
-from dragoman.store.api import Store
 
 PARTS_MAX = 500
 ARTIFACTS_MAX = 100
@@ -20,24 +19,17 @@ MESSAGES_MAX = 200
 """Most parts of an artifact, and most artifacts and messages of a moment."""
 
 
-class Moments:
-    """Reads the tasks of everybody from a store, as they stood."""
-
-    def __init__(self, store: Store, places: FoldedPlaces) -> None:
-        self._store = store
-        self._places = places
-
-    async def read(self, task_id: str, seq: int | None) -> Moment:
-        """The task after its event `seq`; None: as it stands. Raises TaskNotFound, or StoreError."""
-        if seq is not None:
-            head, last_seq, _ = await find_head(self._store, task_id)
-            if seq < last_seq:
-                folded = await self._places.reach(head, seq)
-                if not folded.seq:
-                    return Moment(seq=seq, last_seq=last_seq, state=None)
-                return _moment(folded.record(), last_seq)
-        stored = await find_snapshot(self._store, task_id)
-        return _moment(await self._places.stand(stored), stored.seq)
+async def read_moment(places: FoldedPlaces, task_id: str, seq: int | None) -> Moment:
+    """The task after its event `seq`; None: as it stands. Raises TaskNotFound, or StoreError."""
+    if seq is not None:
+        head, last_seq, _ = await find_head(places.store, task_id)
+        if seq < last_seq:
+            folded = await places.reach(head, seq)
+            if not folded.seq:
+                return Moment(seq=seq, last_seq=last_seq, state=None)
+            return _moment(folded.record(), last_seq)
+    stored = await find_snapshot(places.store, task_id)
+    return _moment(await places.stand(stored), stored.seq)
 
 
 def _moment(record: Record, last_seq: int) -> Moment:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dragoman.admin.logs import LogEvent, Recording, TimelineEntry
 from dragoman.admin.tasks import state_word
-from dragoman.engine.admin.folded_places import LOG_BYTES, Linked, unlinked
+from dragoman.engine.admin.folded_places import LOG_BYTES, FoldedPlaces
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.events import (
     ArtifactChunk,
@@ -37,36 +37,30 @@ CHARACTERS_MAX = 200_000
 """Most characters of one text; longer ones are cut to their end."""
 
 
-class Playback:
-    """Reads the logs of everybody from a store."""
+async def read_content(places: FoldedPlaces, task_id: str, after: int, limit: int) -> Recording:
+    """At most `limit` events after seq `after`. Raises TaskNotFound, or StoreError."""
+    _, seq, state = await find_head(places.store, task_id)
+    logged = await _read(places.store, task_id, after, limit)
+    events = tuple([_cut(log_event(Logged(each.seq, places.linked(each.event)))) for each in logged])
+    return Recording(events=events, **page_facts(logged, after, seq, state))
 
-    def __init__(self, store: Store, linked: Linked = unlinked) -> None:
-        self._store = store
-        self._linked = linked
 
-    async def content(self, task_id: str, after: int, limit: int) -> Recording:
-        """At most `limit` events after seq `after`. Raises TaskNotFound, or StoreError."""
-        _, seq, state = await find_head(self._store, task_id)
-        logged = await self._read(task_id, after, limit)
-        events = tuple([_cut(log_event(Logged(each.seq, self._linked(each.event)))) for each in logged])
-        return Recording(events=events, **page_facts(logged, after, seq, state))
+async def _read(store: Store, task_id: str, after: int, limit: int) -> list[Logged]:
+    """As `read_content` returns them. Small events are read in small pieces, of which none is read in vain.
 
-    async def _read(self, task_id: str, after: int, limit: int) -> list[Logged]:
-        """As `content` returns them. Small events are read in small pieces, of which none is read in vain.
-
-        Large ones are read in few pieces: for each, the store may decode all that one write of a run held.
-        """
-        found: list[Logged] = []
-        size, wanted = 0, READ_BYTES
-        while len(found) < limit and size < LOG_BYTES:
-            page = await self._store.read(task_id, found[-1].seq if found else after, min(wanted, LOG_BYTES - size))
-            if len(page) < FEW:
-                wanted *= 4
-            if not page:
-                break
-            found += page[: limit - len(found)]
-            size += sum([each.size for each in page])
-        return found
+    Large ones are read in few pieces: for each, the store may decode all that one write of a run held.
+    """
+    found: list[Logged] = []
+    size, wanted = 0, READ_BYTES
+    while len(found) < limit and size < LOG_BYTES:
+        page = await store.read(task_id, found[-1].seq if found else after, min(wanted, LOG_BYTES - size))
+        if len(page) < FEW:
+            wanted *= 4
+        if not page:
+            break
+        found += page[: limit - len(found)]
+        size += sum([each.size for each in page])
+    return found
 
 
 async def find_head(store: Store, task_id: str) -> tuple[TaskHead, int, TaskState]:

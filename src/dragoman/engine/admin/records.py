@@ -4,41 +4,33 @@ Invariant: it only reads.
 """
 
 from dragoman.admin.audit import AuditLine, AuditLines, AuditQuery
-from dragoman.engine.admin.answers import Asked
 from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import timestamp
 from dragoman.store.api import Store
 from dragoman.store.audit import AuditEntry, AuditFilter
 
 
-class Records:
-    """Reads the audit trail."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def audit(self, asked: Asked[AuditQuery]) -> AuditLines:
-        """Entries of the audit trail. Raises InvalidParams for a foreign cursor, or StoreError."""
-        query = asked.given
-        number = query.cursor if query.cursor.isascii() and query.cursor.isdigit() and len(query.cursor) < 19 else ""
-        if query.cursor and not number:
-            raise InvalidParams("cursor", "comes from another list: leave it out for the first page")
-        wanted = AuditFilter(
-            principal=query.principal,
-            key=query.key,
-            action=query.action,
-            agent=query.agent,
-            text=query.text,
-            refused=query.refused,
-            since_ms=query.since_ms,
-            until_ms=query.until_ms,
-        )
-        cursor = int(number) if number else None
-        page = await self._store.audit.page(wanted, query.limit, cursor, forward=query.forward)
-        return AuditLines(
-            entries=tuple(map(_audit_line, page.entries)),
-            next_cursor="" if page.next_cursor is None else str(page.next_cursor),
-        )
+async def list_audit(store: Store, query: AuditQuery) -> AuditLines:
+    """Entries of the audit trail. Raises InvalidParams for a foreign cursor, or StoreError."""
+    number = query.cursor if query.cursor.isascii() and query.cursor.isdigit() and len(query.cursor) < 19 else ""
+    if query.cursor and not number:
+        raise InvalidParams("cursor", "comes from another list: leave it out for the first page")
+    wanted = AuditFilter(
+        principal=query.principal,
+        key=query.key,
+        action=query.action,
+        agent=query.agent,
+        text=query.text,
+        refused=query.refused,
+        since_ms=query.since_ms,
+        until_ms=query.until_ms,
+    )
+    cursor = int(number) if number else None
+    page = await store.audit.page(wanted, query.limit, cursor, forward=query.forward)
+    return AuditLines(
+        entries=tuple(map(_audit_line, page.entries)),
+        next_cursor="" if page.next_cursor is None else str(page.next_cursor),
+    )
 
 
 def _audit_line(entry: AuditEntry) -> AuditLine:

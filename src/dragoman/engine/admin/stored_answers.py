@@ -11,9 +11,9 @@ from dragoman.engine.admin.answers import Answers, Asked, Functions, bind
 from dragoman.engine.admin.deliveries import DeliveryAdministration
 from dragoman.engine.admin.inspection import Inspector
 from dragoman.engine.admin.keys import KeyChanges, Mint
-from dragoman.engine.admin.records import Records
+from dragoman.engine.admin.records import list_audit
 from dragoman.engine.admin.redelivery import Render
-from dragoman.engine.admin.usage_report import UsageReporter
+from dragoman.engine.admin.usage_report import report_usage
 from dragoman.engine.key_stops import KeyStops
 from dragoman.store.api import Store
 from dragoman.store.audit import AuditEntry
@@ -23,7 +23,6 @@ def stored_answers(
     store: Store, inspector: Inspector, changes: KeyChanges, deliveries: DeliveryAdministration, prices: Prices
 ) -> Functions:
     """The functions of the questions whose row says that a store answers them."""
-    records, reporter = Records(store), UsageReporter(store, store.clock, prices)
     return dict(
         (
             bind(tasks.LIST_TASKS, lambda asked: inspector.list(asked.given)),
@@ -44,8 +43,8 @@ def stored_answers(
             bind(webhooks.PAUSE_HOST, deliveries.pause),
             bind(webhooks.RESUME_HOST, deliveries.resume),
             bind(webhooks.SHOW_WEBHOOK, deliveries.show),
-            bind(audit.LIST_AUDIT, records.audit),
-            bind(usage.SHOW_USAGE, lambda asked: reporter.report(asked.given)),
+            bind(audit.LIST_AUDIT, lambda asked: list_audit(store, asked.given)),
+            bind(usage.SHOW_USAGE, lambda asked: report_usage(store, asked.given, prices)),
         )
     )
 

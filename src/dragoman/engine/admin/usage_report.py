@@ -12,7 +12,6 @@ from decimal import Decimal, localcontext
 from dragoman.admin.usage import DIMENSIONS, Dimension, UsageLine, UsageQuery, UsageReport
 from dragoman.config.prices import NO_PRICES, Prices
 from dragoman.model.errors import InvalidParams
-from dragoman.model.ids import Clock
 from dragoman.store.api import Store
 from dragoman.store.usage import DAY_MS, UsageDay
 
@@ -34,24 +33,16 @@ EPOCH = date(1970, 1, 1)
 DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 
 
-class UsageReporter:
-    """Reads the usage in a store, and applies prices to it."""
-
-    def __init__(self, store: Store, clock: Clock, prices: Prices = NO_PRICES) -> None:
-        self._store = store
-        self._clock = clock
-        self._prices = prices
-
-    async def report(self, query: UsageQuery) -> UsageReport:
-        """The usage in groups. Raises InvalidParams or StoreError."""
-        by = read_dimensions(query.by)
-        today = self._clock.now_ms() // DAY_MS
-        last = read_day("until", query.until) if query.until else today
-        first = read_day("since", query.since) if query.since else min(today, last) - DAYS + 1
-        if first > last:
-            raise InvalidParams("since", f"{day_text(first)} is after until, {day_text(last)}")
-        days = await self._store.usage.days(first, last)
-        return await asyncio.to_thread(_fold, days, first, last, by, query, self._prices)
+async def report_usage(store: Store, query: UsageQuery, prices: Prices = NO_PRICES) -> UsageReport:
+    """The usage in groups, with what it cost by these prices. Raises InvalidParams or StoreError."""
+    by = read_dimensions(query.by)
+    today = store.clock.now_ms() // DAY_MS
+    last = read_day("until", query.until) if query.until else today
+    first = read_day("since", query.since) if query.since else min(today, last) - DAYS + 1
+    if first > last:
+        raise InvalidParams("since", f"{day_text(first)} is after until, {day_text(last)}")
+    days = await store.usage.days(first, last)
+    return await asyncio.to_thread(_fold, days, first, last, by, query, prices)
 
 
 def read_dimensions(by: str) -> tuple[Dimension, ...]:

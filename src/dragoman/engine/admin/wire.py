@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from dragoman.admin.logs import Wire, WireFrames
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.resolve import SYSTEMS
-from dragoman.engine.admin.folded_places import LOG_BYTES, FoldedPlaces, Linked, unlinked
+from dragoman.engine.admin.folded_places import LOG_BYTES, FoldedPlaces
 from dragoman.engine.admin.playback import READ_BYTES, find_head
 from dragoman.model.errors import InvalidParams
 from dragoman.model.events import Logged, Submitted
 from dragoman.model.lifecycle import Fold
 from dragoman.model.task import TERMINAL, TaskHead
-from dragoman.store.api import Store
 
 DIALECTS: Mapping[str, Dialect] = {system.dialect.name: system.dialect for system in SYSTEMS}
 
@@ -24,47 +23,38 @@ FRAME_CHARACTERS = 200_000
 """Most characters of one frame; longer ones are cut, and then are no JSON."""
 
 
-class WireReader:
-    """Reads the logs of everybody from a store, as the streams of dialects carry them."""
+async def read_wire(places: FoldedPlaces, task_id: str, dialects: Sequence[str], after: int, limit: int) -> Wire:
+    """At most `limit` events after seq `after`, in these dialects; fewer once the frames have `LOG_BYTES`.
 
-    def __init__(self, store: Store, linked: Linked = unlinked, places: FoldedPlaces | None = None) -> None:
-        """`places` may be shared with other readers of the same store, whose events are `linked` in the same way."""
-        self._store = store
-        self._linked = linked
-        self._places = places or FoldedPlaces(store, linked)
-
-    async def read(self, task_id: str, dialects: Sequence[str], after: int, limit: int) -> Wire:
-        """At most `limit` events after seq `after`, in these dialects; fewer once the frames have `LOG_BYTES`.
-
-        The frames of some dialects show the whole task. So the events before them are read as well, but only those
-        since the last page that ended before. Raises InvalidParams for an unknown dialect, TaskNotFound, or StoreError.
-        """
-        chosen = [_dialect(name) for name in dict.fromkeys(dialects)]
-        head, seq, state = await find_head(self._store, task_id)
-        fold = await self._places.reach(head, after)
-        found: dict[str, list[WireFrames]] = {dialect.name: [] for dialect in chosen}
-        last, left, size = after, limit, 0
-        while left and (page := await self._store.read(task_id, last, READ_BYTES)):
-            for stored in page:
-                logged = Logged(stored.seq, self._linked(stored.event))
-                last = logged.seq
-                replaces = fold.replaces(logged.event)
-                if fold.seq or isinstance(logged.event, Submitted):  # a pruned log has nothing to fold onto
-                    fold.add(logged.seq, logged.event)
-                for dialect in chosen:
-                    frames = _frames(dialect, head, fold, logged, replaces=replaces)
-                    found[dialect.name].append(WireFrames(seq=logged.seq, frames=frames))
-                    size += sum(map(len, frames))
-                left = left - 1 if size < LOG_BYTES else 0
-                if not left:
-                    break
-        self._places.keep(fold)
-        return Wire(
-            dialects={name: tuple(frames) for name, frames in found.items()},
-            seq=seq,
-            ended=state in TERMINAL,
-            next_after=last if last < seq else None,
-        )
+    The frames of some dialects show the whole task. So the events before them are read as well, but only those
+    since the last page that ended before. Raises InvalidParams for an unknown dialect, TaskNotFound, or StoreError.
+    """
+    chosen = [_dialect(name) for name in dict.fromkeys(dialects)]
+    head, seq, state = await find_head(places.store, task_id)
+    fold = await places.reach(head, after)
+    found: dict[str, list[WireFrames]] = {dialect.name: [] for dialect in chosen}
+    last, left, size = after, limit, 0
+    while left and (page := await places.store.read(task_id, last, READ_BYTES)):
+        for stored in page:
+            logged = Logged(stored.seq, places.linked(stored.event))
+            last = logged.seq
+            replaces = fold.replaces(logged.event)
+            if fold.seq or isinstance(logged.event, Submitted):  # a pruned log has nothing to fold onto
+                fold.add(logged.seq, logged.event)
+            for dialect in chosen:
+                frames = _frames(dialect, head, fold, logged, replaces=replaces)
+                found[dialect.name].append(WireFrames(seq=logged.seq, frames=frames))
+                size += sum(map(len, frames))
+            left = left - 1 if size < LOG_BYTES else 0
+            if not left:
+                break
+    places.keep(fold)
+    return Wire(
+        dialects={name: tuple(frames) for name, frames in found.items()},
+        seq=seq,
+        ended=state in TERMINAL,
+        next_after=last if last < seq else None,
+    )
 
 
 def _dialect(name: str) -> Dialect:
