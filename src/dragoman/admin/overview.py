@@ -266,15 +266,9 @@ LIST_AGENTS: Question[None, AgentLines] = Question(
     shared=True,
     lines="agents",
     columns=(
-        Column("AGENT", "id"),
-        Column("KIND", "kind"),
-        Column("VERSION", "version"),
-        Column("QUEUED", "queued"),
-        Column("OLDEST", "oldest_queued_s", "age"),
-        Column("RUNNING", "running"),
-        Column("WAITING", "waiting"),
-        Column("TOTAL", "total"),
-        Column("FAULT", "degraded"),
+        *(Column("AGENT", "id"), Column("KIND", "kind"), Column("VERSION", "version")),
+        *(Column("QUEUED", "queued"), Column("OLDEST", "oldest_queued_s", "age"), Column("RUNNING", "running")),
+        *(Column("WAITING", "waiting"), Column("TOTAL", "total"), Column("FAULT", "degraded")),
     ),
 )
 LIST_WORKERS: Question[None, WorkerLines] = Question(
@@ -286,12 +280,8 @@ LIST_WORKERS: Question[None, WorkerLines] = Question(
     shared=True,
     lines="workers",
     columns=(
-        Column("AGENT", "agent"),
-        Column("CONNECTED", "connected"),
-        Column("WORKERS", "workers"),
-        Column("IDLE", "idle"),
-        Column("RUNNING", "running"),
-        Column("QUEUED", "queued"),
+        *(Column("AGENT", "agent"), Column("CONNECTED", "connected"), Column("WORKERS", "workers")),
+        *(Column("IDLE", "idle"), Column("RUNNING", "running"), Column("QUEUED", "queued")),
         Column("OLDEST", "oldest_queued_s", "age"),
     ),
 )
@@ -303,11 +293,8 @@ LIST_UPSTREAMS: Question[None, UpstreamLines] = Question(
     action="upstreams.list",
     lines="upstreams",
     columns=(
-        Column("AGENT", "agent"),
-        Column("BREAKER", "breaker"),
-        Column("SUCCEEDED", "succeeded"),
-        Column("REFUSED", "refused"),
-        Column("FAILED", "failed"),
+        *(Column("AGENT", "agent"), Column("BREAKER", "breaker"), Column("SUCCEEDED", "succeeded")),
+        *(Column("REFUSED", "refused"), Column("FAILED", "failed")),
     ),
 )
 LIST_REPLICAS: Question[None, ReplicaLines] = Question(
@@ -318,9 +305,7 @@ LIST_REPLICAS: Question[None, ReplicaLines] = Question(
     action="replicas.list",
     lines="replicas",
     columns=(
-        Column("REPLICA", "id"),
-        Column("ADDRESS", "address"),
-        Column("STARTED", "started_at"),
+        *(Column("REPLICA", "id"), Column("ADDRESS", "address"), Column("STARTED", "started_at")),
         Column("AGENTS", "agents"),
     ),
 )

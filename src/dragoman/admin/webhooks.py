@@ -287,9 +287,7 @@ LIST_PAUSED_HOSTS: Question[None, PausedHostLines] = Question(
     quiet=True,
     lines="hosts",
     columns=(
-        Column("HOST", "host"),
-        Column("SINCE", "since", "moment"),
-        Column("BY", "by"),
+        *(Column("HOST", "host"), Column("SINCE", "since", "moment"), Column("BY", "by")),
         Column("WAITING", "waiting"),
     ),
     none="No host is paused.",
