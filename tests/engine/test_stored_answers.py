@@ -1,6 +1,5 @@
 """Operators' questions that a command answers from a store, without a server."""
 
-from collections.abc import AsyncIterator
 from functools import partial
 from secrets import token_bytes
 
@@ -16,20 +15,10 @@ from dragoman.engine.admin.keys import KeyChanges
 from dragoman.engine.admin.stored_answers import StoreDesk, stored_answers
 from dragoman.engine.key_stops import KeyStops
 from dragoman.model.errors import NotFound
-from dragoman.model.ids import SystemClock
 from dragoman.store.api import Store
 from dragoman.store.audit import AuditFilter
-from dragoman.store.open import open_store
 
 mint = partial(make_key, token_bytes)
-
-
-@pytest.fixture
-async def store() -> AsyncIterator[Store]:
-    opened = open_store("memory:", SystemClock())
-    await opened.open("me")
-    yield opened
-    await opened.close()
 
 
 async def test_a_store_answers_exactly_the_rows_that_say_so(store: Store) -> None:
