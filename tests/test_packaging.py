@@ -36,7 +36,8 @@ def test_every_dependency_is_pinned_with_hashes() -> None:
 
 
 BOUNDED: dict[str, str] = {}
-"""The packages whose next version is known to break this one, with that version: see docs/architecture.md, "Bounds"."""
+"""The packages whose next version is known to break this one, with that version. The page on dependencies in
+docs/architecture says why, below "Bounds"."""
 
 
 def test_packages_that_are_known_to_break_have_an_upper_bound_and_no_others() -> None:

@@ -69,8 +69,8 @@ CALLABLES = {
 
 
 def listed_protocols() -> set[str]:
-    """The protocols in the tables below "References that point up" of docs/architecture.md."""
-    text = (ROOT / "docs" / "architecture.md").read_text()
+    """The protocols in the tables below "References that point up" of docs/architecture/engine.md."""
+    text = (ROOT / "docs" / "architecture" / "engine.md").read_text()
     section = text.split("**References that point up", 1)[1].split("**The supervisor owns", 1)[0]
     return set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
 
@@ -221,7 +221,7 @@ async def test_a_lower_object_holds_upper_ones_by_the_protocols_that_the_archite
 ) -> None:
     named, bare = protocols_from_above(served, ModuleOrder())
     assert bare == set(), "\n".join(map(str, sorted(bare)))
-    assert named <= listed_protocols(), "each has a row in docs/architecture.md"
+    assert named <= listed_protocols(), "each has a row in docs/architecture/engine.md"
 
 
 def test_each_protocol_that_the_architecture_lists_is_there() -> None:

@@ -21,7 +21,7 @@ SOON_S = 2.0
 """Within this time of the database's clock everything happens that nothing has to wait for."""
 
 OFFER_S = 2.0
-"""How long an offer of a lease lasts, as docs/architecture.md says."""
+"""How long an offer of a lease lasts, as docs/architecture/replicas.md says."""
 
 
 class Terms(Struct, frozen=True):

@@ -1,7 +1,7 @@
 """The engine: its parts, put together, and its life from the start to the end of its drain.
 
 Invariant: what is built here once stays as it is. Agents may be replaced, all at once, while the engine works. What
-operations mean is in `engine.operations`, and the other parts are in the drawing of docs/architecture.md.
+operations mean is in `engine.operations`, and the other parts are in the drawing of docs/architecture/engine.md.
 """
 
 import asyncio
