@@ -258,8 +258,8 @@ FAULTS = (
         "the tenant is left out",
         "TX_003",
         "dialects/v1/client.py",
-        'RpcCall("SendMessage", _send(operation, operation.tenant))',
-        'RpcCall("SendMessage", _send(operation, ""))',
+        "RpcCall(row.method, _body(row, operation, operation.tenant))",
+        'RpcCall(row.method, _body(row, operation, ""))',
     ),
     _fault(
         "the version is empty",
@@ -286,7 +286,7 @@ FAULTS = (
         '                yield f"{path}{name}: is missing"',
         "                pass",
     ),
-    _fault("pages begin anew", "TASK_LIST_001", TASK, "        page_token=page_token,\n", ""),
+    _fault("pages begin anew", "TASK_LIST_001", TASK, "        page_token=cursor,\n", ""),
     _fault(
         "a subscription is not printed",
         "TASK_SUBSCRIBE_001",

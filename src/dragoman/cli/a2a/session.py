@@ -124,7 +124,7 @@ def run_session(
 
     `lines` prints one JSON object a line.
     """
-    run_command(options, lambda settings, output, task: _work(settings, output, task, work), lines=lines)
+    run_command(options, lambda settings, output, task: with_session(settings, output, task, work), lines=lines)
 
 
 def run_command(
@@ -170,9 +170,10 @@ def run_command(
         _fail(failure_of(error, credentials_given=False), form)
 
 
-async def _work(
+async def with_session(
     settings: Settings, output: Output, task: KnownTask, work: Callable[[CommandSession], Awaitable[None]]
 ) -> None:
+    """Open a session and run `work` with it. Raises Failure for whatever the client raises."""
     async with open_session(settings, output, task) as session:
         try:
             await work(session)

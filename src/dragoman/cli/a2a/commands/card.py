@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
+from dragoman.cli.a2a.options import client_command
 
 if TYPE_CHECKING:
     from dragoman.cli.a2a.output import Output
     from dragoman.cli.a2a.reference import ResolvedCard
-    from dragoman.cli.a2a.session import CommandSession, KnownTask
+    from dragoman.cli.a2a.session import CommandSession
     from dragoman.cli.a2a.settings import Settings
 
 
@@ -22,29 +22,22 @@ def card() -> None:
     """Read agent cards."""
 
 
-@card.command(cls=ClientCommand)
+@client_command(card, connects=False)
 @click.option("--validate", is_flag=True, help="Check the card against A2A 1.0, and list every fault.")
 @click.option("--extended", is_flag=True, help="Fetch the card for authenticated callers.")
 @click.option("--card-keys", metavar="FILE|URL", help="A JWK Set whose keys may have signed the card.")
 @click.option("--stream", is_flag=True, help="Print the card on one line with -o json.")
-@waiting_options
-@agent_options
-def get(validate: bool, extended: bool, stream: bool, **options: Any) -> None:
+async def get(settings: "Settings", output: "Output", validate: bool, extended: bool) -> None:
     """Show an agent's card: who it is, what it offers, and where.
 
     It also shows what the agent asks of its callers.
     """
+    from dragoman.cli.a2a.session import KnownTask, with_session
+
     if extended:
-        from dragoman.cli.a2a.session import run_session
-
-        run_session(options, _show_extended, lines=stream)
-        return
-    from dragoman.cli.a2a.session import run_command
-
-    async def work(settings: "Settings", output: "Output", task: "KnownTask") -> None:
+        await with_session(settings, output, KnownTask(), _show_extended)
+    else:
         await _show(settings, output, validate)
-
-    run_command(options, work, lines=stream)
 
 
 async def _show(settings: "Settings", output: "Output", validate: bool) -> None:
