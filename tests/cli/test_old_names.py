@@ -85,6 +85,12 @@ def test_an_old_option_does_what_the_new_one_does_and_names_it(
     assert old[0] not in run(*words, "--help").output
 
 
+def test_the_old_word_for_a_table_is_text(run: Run) -> None:
+    old, new = (run("admin", "usage", "-o", form) for form in ("table", "text"))
+    assert (old.exit_code, old.stdout) == (0, new.stdout)
+    assert old.stderr == "`-o table` is now `-o text`.\n" + new.stderr
+
+
 def test_help_leads_from_the_old_name_to_the_new(run: Run) -> None:
     ran = run("help", "push", "retry")
     assert ran.stdout.startswith("Usage: dragoman webhooks redeliver ")

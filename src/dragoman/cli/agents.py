@@ -14,9 +14,9 @@ import click
 
 from dragoman.admin.question import Column
 from dragoman.cli.arguments import complete_files
-from dragoman.cli.listing import Listing, lists, print_json
+from dragoman.cli.listing import Listing, lists
 from dragoman.cli.store_commands import CONFIG_ENV, config_file
-from dragoman.cli.tables import json_flag
+from dragoman.cli.tables import json_flag, print_json
 from dragoman.config import FILE, ConfigParts, load_parts
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ Invariant: what is no such number is refused with the range that is allowed.
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -95,6 +96,20 @@ def complete_commands(ctx: click.Context, param: click.Parameter, incomplete: st
     if not isinstance(where.command, click.Group):
         return []
     return [CompletionItem(name) for name in where.command.list_commands(where) if name.startswith(incomplete)]
+
+
+def age_of(flag: str, text: str, like: str, most: timedelta | None = None) -> timedelta:
+    """The age that a flag gives; with `most`, more than 0. Raises UsageError, which says what ages are `like`."""
+    from dragoman.config.settings import DURATION
+
+    try:
+        age: timedelta | None = DURATION.parse(text)
+    except ValueError:
+        age = None
+    if age is None or (most is not None and not timedelta(0) < age <= most):
+        bound = "" if most is None else f", up to {most.days} days" if most.days < 366 else ", up to 100 years"
+        raise click.UsageError(f"{flag} {text!r}: must be a whole number with a unit, like {like}{bound}")
+    return age
 
 
 def parse_key_id(text: str) -> str:

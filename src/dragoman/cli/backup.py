@@ -15,7 +15,7 @@ import click
 
 from dragoman import __version__
 from dragoman.cli.store_commands import StoreUrl, at_store, operator, read_config, store_flags, with_store
-from dragoman.cli.tables import count, json_flag, print_faults
+from dragoman.cli.tables import count, json_flag, print_faults, print_line
 from dragoman.config import Config
 from dragoman.store.path import hide_password, is_shared
 
@@ -113,7 +113,7 @@ def backup(config: Config, archive: Path, force: bool) -> None:
 @click.option(
     "--webhooks",
     type=click.Choice(("keep", "drop")),
-    help="Send or delete the webhook calls that were pending.  [default: ask]",
+    help="Send or delete the webhook deliveries that were pending.  [default: ask]",
 )
 @_with_local_store
 def restore(config: Config, archive: Path, webhooks: str | None) -> None:
@@ -145,7 +145,7 @@ def restore(config: Config, archive: Path, webhooks: str | None) -> None:
     )
     if done.owed:
         fate = "were deleted" if done.dropped else "go out when the server starts"
-        click.echo(f"{count(done.owed, 'pending webhook call')} {fate}.")
+        click.echo(f"{_pending(done.owed, 'pending webhook ')} {fate}.")
     if manifest.elsewhere:
         click.echo(f"Files in {manifest.elsewhere} were not in it: restore the bucket as well.", err=True)
 
@@ -184,9 +184,7 @@ def check(url: str | None, settings_file: str | None, store: str | None, as_json
     if missing and config.files is None:
         faults.append("files: the setting files is not set: set it to the folder that the server uses")
     if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.encode({"store": hide_password(config.store), "faults": faults}).decode())
+        print_line({"store": hide_password(config.store), "faults": faults})
     else:
         print_faults(faults)
     if faults:
@@ -201,17 +199,21 @@ def check(url: str | None, settings_file: str | None, store: str | None, as_json
 
 
 def _drops(show: "StageBars", choice: str | None, owed: int) -> bool:
-    """Whether pending webhook calls are deleted: as chosen, or as the user says."""
+    """Whether pending webhook deliveries are deleted: as chosen, or as the user says."""
     if choice is not None:
         return choice == "drop"
-    calls = count(owed, "webhook call")
+    waiting = _pending(owed, "webhook ")
     if not sys.stdin.isatty():
         raise click.UsageError(
-            f"--webhooks: {calls} were pending, and may have been sent since: say --webhooks keep or --webhooks drop"
+            f"--webhooks: {waiting} were pending, and may have been sent since: say --webhooks keep or --webhooks drop"
         )
     show.pause()
-    question = f"{calls} were pending when the backup was made, and may have been sent since. Keep or drop them?"
+    question = f"{waiting} were pending when the backup was made, and may have been sent since. Keep or drop them?"
     return str(click.prompt(question, type=click.Choice(("keep", "drop")), err=True)) == "drop"
+
+
+def _pending(number: int, kind: str) -> str:
+    return f"{number:,} {kind}deliver{'y' if number == 1 else 'ies'}"
 
 
 class StageBars:

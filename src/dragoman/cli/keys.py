@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dragoman.cli.admin.server import Desk, ServerRefusal, TaskPlace, read_pages, with_server_by_flag
-from dragoman.cli.arguments import parse_key_id
+from dragoman.cli.arguments import age_of, parse_key_id
 from dragoman.cli.listing import Listing, lists, rows_text
-from dragoman.cli.tables import json_flag
+from dragoman.cli.tables import json_flag, print_line
 from dragoman.config import agent_id_fault
 from dragoman.store.path import hide_password
 
@@ -187,14 +187,12 @@ def show(place: TaskPlace, key_id: str, as_json: bool) -> None:
 
     These are streams, webhooks and tasks. Those of other keys of the same NAME are not among them.
     """
-    import msgspec
-
     from dragoman.cli.key_text import describe_beginnings, key_listing, public_fields
 
     wanted = parse_key_id(key_id)
     key, began = _at_keys(place, lambda desk: _read_key(desk, wanted), wanted)
     if as_json:
-        click.echo(msgspec.json.encode({**public_fields(key), "began": began}).decode())
+        print_line({**public_fields(key), "began": began})
     else:
         click.echo(f"{rows_text(key_listing([key]))}\n\n{describe_beginnings(key, began)}")
 
@@ -319,8 +317,6 @@ async def _read_key(desk: Desk, key_id: str) -> "tuple[KeyLine, KeyBeginnings]":
 
 def _show(place: TaskPlace, issued: "IssuedKey", as_json: bool) -> None:
     """Show a key that was just made."""
-    import msgspec
-
     from dragoman.cli.key_text import FIRST_KEY, describe_key, public_fields
 
     if not as_json:
@@ -329,16 +325,14 @@ def _show(place: TaskPlace, issued: "IssuedKey", as_json: bool) -> None:
     if issued.first:
         click.echo(FIRST_KEY, err=True)
     replaced = {} if issued.replaced is None else {"replaced": public_fields(issued.replaced)}
-    click.echo(msgspec.json.encode({"key": issued.secret, **public_fields(issued.key), **replaced}).decode())
+    print_line({"key": issued.secret, **public_fields(issued.key), **replaced})
 
 
 def _show_fields(key: "KeyLine", **more: object) -> None:
     """Show a key without its secret as a JSON object."""
-    import msgspec
-
     from dragoman.cli.key_text import public_fields
 
-    click.echo(msgspec.json.encode({**public_fields(key), **more}).decode())
+    print_line({**public_fields(key), **more})
 
 
 def _check_agents(place: TaskPlace, agents: Sequence[str]) -> None:
@@ -378,15 +372,4 @@ def _served_agents(place: TaskPlace) -> list[str]:
 
 
 def _age_s(flag: str, text: str, most: timedelta) -> int:
-    from dragoman.config.settings import DURATION
-
-    try:
-        age = DURATION.parse(text)
-    except ValueError:
-        age = None
-    if not age or age > most:
-        bound = "100 years" if most == EXPIRES_MAX else f"{most.days} days"
-        raise click.UsageError(
-            f"{flag} {text!r}: must be a whole number with a unit, like 12h, 90d or 4w, up to {bound}"
-        )
-    return int(age.total_seconds())
+    return int(age_of(flag, text, "12h, 90d or 4w", most).total_seconds())

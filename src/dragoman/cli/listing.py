@@ -13,11 +13,12 @@ from functools import wraps
 from typing import Any
 
 import click
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from dragoman.admin.question import Answer, Column, Question
 from dragoman.cli.arguments import Seconds, WholeNumber
-from dragoman.cli.tables import age, printable, second, table
+from dragoman.cli.old_names import tell_new_name
+from dragoman.cli.tables import age, print_json, print_line, printable, second, table
 
 FORMS = ("text", "json", "jsonl", "csv", "name")
 
@@ -69,8 +70,8 @@ def lists(
     """A decorator that adds the options of lists to a command, and prints the listing that it returns.
 
     The command is called with `limit`, at most `most`, and `cursor`, an empty text without one. With `cut` it returns
-    all rows, and the list is cut here: its cursor counts the rows before. Options of earlier
-    versions are `--json` (`json_too`) and `-o table` (`table_too`).
+    all rows, and the list is cut here: its cursor counts the rows before. Options of earlier versions are `--json`
+    (`json_too`) and `-o table` (`table_too`).
     """
 
     def add(command: Callable[..., Found]) -> Callable[..., None]:
@@ -87,6 +88,8 @@ def lists(
         ) -> None:
             if interval_s is not None and not watch:
                 raise click.UsageError("--interval: goes with --watch")
+            if form == "table":
+                tell_new_name("-o table", "-o text")
             form = "json" if as_json else "text" if form == "table" else form
             chosen = [] if fields is None else [name for name in fields.split(",") if name]
 
@@ -170,13 +173,6 @@ def repeat_in_place(look: Callable[[], str], interval_s: float | None) -> None:
         repeat(lambda: screen.update(Text(look()), refresh=True), interval_s)
 
 
-def print_json(found: object) -> None:
-    """Print one JSON document, for people to read."""
-    import msgspec
-
-    click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
-
-
 def read_cursor(cursor: str) -> int:
     """A cursor that is a number; 0 without one. Raises UsageError."""
     if not cursor:
@@ -235,15 +231,13 @@ def _print(listing: Listing, form: str, chosen: Sequence[str], *, head: bool) ->
 
 
 def _print_json(listing: Listing, rows: Sequence[Any], chosen: Sequence[str], *, lines: bool) -> None:
-    import msgspec
-
     if lines:
         for row in rows:
-            click.echo(msgspec.json.encode(row).decode())
+            print_line(row)
         return
     document: Any = rows
     if listing.document is not None:
-        document = msgspec.to_builtins(listing.document)
+        document = to_builtins(listing.document)
         if chosen:
             document[listing.member] = rows
     print_json(document)
@@ -304,9 +298,7 @@ def _plain(value: Any) -> str:
 
 
 def _members(row: Any) -> Mapping[str, Any]:
-    import msgspec
-
-    return row if isinstance(row, Mapping) else msgspec.to_builtins(row)
+    return row if isinstance(row, Mapping) else to_builtins(row)
 
 
 def _only(row: Mapping[str, Any], chosen: Sequence[str]) -> Mapping[str, Any]:

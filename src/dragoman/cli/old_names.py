@@ -36,7 +36,7 @@ def with_new_names(words: Sequence[str], *, tell: bool) -> list[str]:
             server = os.environ.get("DRAGOMAN_SERVER")
             moved = ["--server", server] if server and old == ("admin", "keys") else []
             if tell:
-                _tell(f"dragoman {' '.join(old)}", " ".join(("dragoman", *COMMANDS[old], *moved)))
+                tell_new_name(f"dragoman {' '.join(old)}", " ".join(("dragoman", *COMMANDS[old], *moved)))
             return [*COMMANDS[old], *words[length : length + 1], *moved, *words[length + 1 :]]
     return list(words)
 
@@ -58,7 +58,7 @@ class OldOption(click.Option):
             ctx.params[self._to] = value
             ctx.set_parameter_source(self._to, ParameterSource.COMMANDLINE)
             if not ctx.resilient_parsing:
-                _tell(self.opts[0], self._new)
+                tell_new_name(self.opts[0], self._new)
         return value, args
 
 
@@ -67,5 +67,6 @@ def old_option(old: str, to: str, new: str, **given: Any) -> Callable[[Any], Any
     return click.option(old, cls=OldOption, to=to, new=new, **given)
 
 
-def _tell(old: str, new: str) -> None:
+def tell_new_name(old: str, new: str) -> None:
+    """Tell on stderr that something has another name now."""
     click.echo(f"`{old}` is now `{new}`.", err=True)

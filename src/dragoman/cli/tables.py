@@ -32,6 +32,20 @@ def json_flag(shape: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return add
 
 
+def print_json(found: object) -> None:
+    """Print a JSON document on several lines."""
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+
+
+def print_line(found: object) -> None:
+    """Print JSON on one line."""
+    import msgspec
+
+    click.echo(msgspec.json.encode(found).decode())
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Format `rows` below `head`, without trailing blanks."""
     lines = [head, *([_cell(cell) for cell in row] for row in rows)]

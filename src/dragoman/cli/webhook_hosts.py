@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli.admin.server import ServerRefusal, TaskPlace, with_server
-from dragoman.cli.listing import Listing, lists, print_json, rows_of
-from dragoman.cli.tables import output, second
+from dragoman.cli.listing import Listing, lists, rows_of
+from dragoman.cli.tables import output, print_json, second
 
 if TYPE_CHECKING:
     from dragoman.admin.question import Question
@@ -68,9 +68,9 @@ def pause(place: TaskPlace, host: str, form: str) -> None:
 @output
 @with_server
 def resume(place: TaskPlace, host: str, form: str) -> None:
-    """Send to a paused HOST again, named as `paused` shows it. Its pending calls go out in order, when they are due.
+    """Send to a paused HOST again, named as `paused` shows it. Its deliveries go out in order, when they are due.
 
-    A call that failed before the pause waits for its next attempt: `redeliver NUMBER --pending` sends it at once.
+    A delivery that failed before the pause waits for its next attempt: `redeliver NUMBER --pending` sends it at once.
     """
     from dragoman.admin.webhooks import RESUME_HOST
 

@@ -16,7 +16,7 @@ from dragoman.cli.admin.server import Desk, TaskPlace, finish, read_pages, with_
 from dragoman.cli.arguments import WholeNumber
 from dragoman.cli.listing import Listing, lists, read_cursor
 from dragoman.cli.old_names import old_option
-from dragoman.cli.tables import json_flag, second
+from dragoman.cli.tables import json_flag, print_line, second
 from dragoman.cli.webhook_hosts import pause, paused, resume, show
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ PAGE = 10_000
 def webhooks() -> None:
     """See, resend and delete webhook deliveries, and pause hosts.
 
-    A delivery is tried eight times in seven hours; then it becomes a dead letter. See docs/push.md.
+    A delivery is tried eight times in seven hours; then it is dead. See docs/push.md.
     """
 
 
@@ -129,7 +129,7 @@ def redeliver(
 
     changed = place.ask(REDELIVER_WEBHOOKS, _choose(numbers, everything, pending, delivered))
     if as_json:
-        _show_json(changed)
+        print_line(changed)
     elif changed.count or changed.pending or changed.again or not changed.refused:
         click.echo(f"{_changed(changed)} to be sent {'again' if not changed.pending else 'now'}.")
     for each in changed.refused:
@@ -159,7 +159,7 @@ def delete(
             click.confirm(f"Delete {'all ' if everything else ''}{what} for good?", abort=True, err=as_json)
     changed = place.ask(DELETE_WEBHOOKS, chosen)
     if as_json:
-        _show_json(changed)
+        print_line(changed)
     else:
         click.echo(f"{_changed(changed)} deleted.")
     _report_missing(numbers, changed, pending, "--pending takes others too")
@@ -216,12 +216,6 @@ def _listed(numbers: Collection[int]) -> str:
 
     more = len(numbers) - NUMBERS_SHOWN
     return ", ".join(map(str, list(numbers)[:NUMBERS_SHOWN])) + (f" and {more} others" if more > 0 else "")
-
-
-def _show_json(changed: "DeadLettersChanged") -> None:
-    import msgspec
-
-    click.echo(msgspec.json.encode(changed).decode())
 
 
 def _changed(changed: "DeadLettersChanged") -> str:

@@ -246,7 +246,7 @@ def test_webhook_calls_that_were_owed_go_out_only_if_the_operator_says_so(
     asyncio.run(fill(tmp_path, owed=True))
     assert store_alone(tmp_path, "backup", "b.tar").status == 0
     silent = store_alone(tmp_path, "restore", "b.tar", DRAGOMAN_STORE="sqlite:///new.db")
-    assert (silent.status, "--webhooks: 2 webhook calls were pending" in silent.err) == (2, True)
+    assert (silent.status, "--webhooks: 2 webhook deliveries were pending" in silent.err) == (2, True)
     assert not (tmp_path / "new.db").exists()
     back = store_alone(tmp_path, "restore", "b.tar", "--webhooks", choice, DRAGOMAN_STORE="sqlite:///new.db")
     assert back.status == 0, back.err
@@ -270,7 +270,7 @@ async def test_at_a_terminal_there_are_bars_and_a_question(tmp_path: Path) -> No
     with at_terminal(shell, "store", "restore", "b.tar") as terminal:
         terminal.until("Keep or drop them?")
         terminal.type("drop\n")
-        terminal.until("2 pending webhook calls were deleted.")
+        terminal.until("2 pending webhook deliveries were deleted.")
         assert terminal.end() == 0
     assert fetch(shell.work / "new.db", "SELECT count(*) FROM deliveries") == [(0,)]
 

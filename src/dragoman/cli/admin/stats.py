@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli.admin.server import TaskPlace, with_server
-from dragoman.cli.listing import print_json, repeat, repeat_in_place, watch_options
-from dragoman.cli.tables import output, table
+from dragoman.cli.listing import repeat, repeat_in_place, watch_options
+from dragoman.cli.tables import output, print_json, table
 
 if TYPE_CHECKING:
     from dragoman.admin.overview import Stats
@@ -90,9 +90,9 @@ def _rows(now: "Stats", before: "Stats | None", took_s: float) -> list[Row]:
         ("open streams", _streams(now)),
         ("tokens today", _tokens(now)),
         ("webhook calls", _outcomes(now.webhook_calls)),
-        ("webhook calls pending", str(now.webhook_calls_pending)),
-        ("webhook calls paused", str(now.webhook_calls_paused)),
-        ("webhook calls dead", str(now.webhook_calls_dead)),
+        ("webhook deliveries pending", str(now.webhook_calls_pending)),
+        ("webhook deliveries paused", str(now.webhook_calls_paused)),
+        ("webhook deliveries dead", str(now.webhook_calls_dead)),
         ("replicas", str(now.replicas)),
         ("failed writes", str(now.failed_writes)),
         ("store size", _size(now)),
@@ -104,7 +104,7 @@ def _rows(now: "Stats", before: "Stats | None", took_s: float) -> list[Row]:
 def _joined_rows(now: "Stats", before: "Stats | None", took_s: float) -> list[Row]:
     """The same numbers on fewer rows, so that a terminal shows all of them."""
     rate = [] if before is None else [_ended(now, before, took_s)]
-    calls = {
+    deliveries = {
         "pending": now.webhook_calls_pending,
         "paused": now.webhook_calls_paused,
         "dead": now.webhook_calls_dead,
@@ -117,7 +117,7 @@ def _joined_rows(now: "Stats", before: "Stats | None", took_s: float) -> list[Ro
         ("open streams", _streams(now)),
         ("tokens today", _tokens(now)),
         ("webhook calls", _outcomes(now.webhook_calls)),
-        ("webhooks now", _counts(calls)),
+        ("webhook deliveries", _counts(deliveries)),
         ("replicas", str(now.replicas)),
         ("store", f"{_size(now)}, {_store(now)}"),
         *((f"job {name}", standing) for name, standing in now.jobs.items()),

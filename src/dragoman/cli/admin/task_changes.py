@@ -15,8 +15,7 @@ from dragoman.cli.a2a.settings import SettingsError
 from dragoman.cli.admin.server import TaskPlace, with_server
 from dragoman.cli.admin.task_choice import Filters, read_filters, task_table, with_filters
 from dragoman.cli.arguments import WholeNumber, complete_files
-from dragoman.cli.listing import print_json
-from dragoman.cli.tables import output
+from dragoman.cli.tables import output, print_json, print_line
 
 if TYPE_CHECKING:
     from dragoman.admin.tasks import CancelReport, ChangedTask, DeleteReport, DeleteRequest
@@ -89,15 +88,10 @@ def send_again(place: TaskPlace, task_id: str, form: str) -> None:
 
     It becomes a new task of yours, in a context of its own, with the same files and without webhooks.
     """
-    import msgspec
-
     from dragoman.admin.tasks import SEND_AGAIN
 
     sent = place.ask(SEND_AGAIN, None, task_id)
-    if form == "json":
-        click.echo(msgspec.json.encode(sent).decode())
-    else:
-        click.echo(f"Sent again as {sent.id}.")
+    _tell(sent, form, f"Sent again as {sent.id}.")
 
 
 @click.command()
@@ -163,8 +157,8 @@ def delete(
     """Delete tasks for good, by ID or by filter.
 
     Only tasks that have ended are deleted, unless --force cancels the others before. Their logs, artifacts, files and
-    pending webhook calls go with them. The audit trail names you as the one who deleted them. By ID it works without a
-    running server, too.
+    pending webhook deliveries go with them. The audit trail names you as the one who deleted them. By ID it works
+    without a running server, too.
     """
     from dragoman.admin.tasks import DeleteRequest
 
@@ -177,8 +171,6 @@ def delete(
 
 
 def _delete_named(place: TaskPlace, task_ids: tuple[str, ...], form: str, *, force: bool) -> None:
-    import msgspec
-
     from dragoman.admin.tasks import DELETE_TASK, DeleteQuery
 
     served = place.is_served()
@@ -187,7 +179,7 @@ def _delete_named(place: TaskPlace, task_ids: tuple[str, ...], form: str, *, for
             done = place.ask(DELETE_TASK, DeleteQuery(force=force), task_id)
         else:
             done = place.delete(task_id, force=force)
-        click.echo(msgspec.json.encode(done).decode() if form == "json" else f"{done.id} is deleted.")
+        _tell(done, form, f"{done.id} is deleted.")
 
 
 def _delete_fitting(place: TaskPlace, wanted: "DeleteRequest", form: str, *, yes: bool) -> None:
@@ -226,6 +218,11 @@ def _show_report(report: "CancelReport | DeleteReport", done: tuple[str, ...], v
 
 
 def _show_changed(task: "ChangedTask", form: str) -> None:
-    import msgspec
+    _tell(task, form, f"{task.id} is {task.state}.")
 
-    click.echo(msgspec.json.encode(task).decode() if form == "json" else f"{task.id} is {task.state}.")
+
+def _tell(done: object, form: str, words: str) -> None:
+    if form == "json":
+        print_line(done)
+    else:
+        click.echo(words)

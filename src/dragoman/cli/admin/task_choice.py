@@ -4,13 +4,12 @@ Invariant: the flags say what the filters of the admin API say, under the same n
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dragoman.admin.question import Column
-from dragoman.cli.arguments import parse_key_id
+from dragoman.cli.arguments import age_of, parse_key_id
 from dragoman.cli.listing import Listing, rows_text
 
 if TYPE_CHECKING:
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
 
 STATES = ("submitted", "working", "input-required", "auth-required", "completed", "failed", "canceled", "rejected")
 """The words of `admin.tasks`, repeated here so that `--help` imports nothing."""
+
+_WORDS = ", ".join(STATES)
 
 TEXT_SHOWN = 40
 """Most characters of a message in a table."""
@@ -32,7 +33,7 @@ def with_filters(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the flags that choose tasks; the command gets them one by one, and `read_filters` reads them."""
     for flag in reversed(
         (
-            click.option("--state", type=click.Choice(STATES), help="Only tasks in this state."),
+            click.option("--state", type=click.Choice(STATES), metavar="S", help=f"Only in this state: {_WORDS}."),
             click.option("--agent", metavar="ID", help="Only tasks of this agent."),
             click.option("--principal", metavar="P", help="Only tasks of this caller, such as key:ann."),
             click.option("--key", metavar="ID", help="Only tasks made with the key of this id."),
@@ -41,8 +42,12 @@ def with_filters(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--text", metavar="TEXT", help="Only tasks whose first message contains it near its beginning."
             ),
-            click.option("--older-than", metavar="AGE", help="Only tasks whose status is older, such as 15m or 2d."),
-            click.option("--newer-than", metavar="AGE", help="Only tasks whose status is newer."),
+            click.option(
+                *("--older-than", "older_than_s"),
+                metavar="AGE",
+                help="Only tasks whose status is older, such as 15m or 2d.",
+            ),
+            click.option("--newer-than", "newer_than_s", metavar="AGE", help="Only tasks whose status is newer."),
         )
     ):
         command = flag(command)
@@ -51,16 +56,10 @@ def with_filters(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def read_filters(given: Filters) -> Filters:
     """The members of a filter that were given, by their names in the API. Raises UsageError."""
-    filters = {
-        "state": given["state"],
-        "agent": given["agent"],
-        "principal": given["principal"],
+    filters = given | {
         "key": None if given["key"] is None else parse_key_id(given["key"]),
-        "context": given["context"],
-        "dialect": given["dialect"],
-        "text": given["text"],
-        "older_than_s": _age_s("--older-than", given["older_than"]),
-        "newer_than_s": _age_s("--newer-than", given["newer_than"]),
+        "older_than_s": _age_s("--older-than", given["older_than_s"]),
+        "newer_than_s": _age_s("--newer-than", given["newer_than_s"]),
     }
     return {name: value for name, value in filters.items() if value is not None}
 
@@ -89,14 +88,4 @@ WORDS: Mapping[str, Callable[[Any], str]] = {
 
 
 def _age_s(flag: str, text: str | None) -> float | None:
-    if text is None:
-        return None
-    from dragoman.config.settings import DURATION
-
-    try:
-        parsed: timedelta | None = DURATION.parse(text)
-    except ValueError:
-        parsed = None
-    if parsed is None:
-        raise click.UsageError(f"{flag} {text!r}: must be a whole number with a unit, like 90s, 15m, 12h or 30d")
-    return parsed.total_seconds()
+    return None if text is None else age_of(flag, text, "90s, 15m, 12h or 30d").total_seconds()

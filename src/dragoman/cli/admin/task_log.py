@@ -10,7 +10,7 @@ import click
 
 from dragoman.cli.admin.server import AdminClient, Desk, ServerRefusal, TaskPlace, describe_no_answer
 from dragoman.cli.endings import Code, CommandFailed
-from dragoman.cli.tables import printable
+from dragoman.cli.tables import print_line, printable
 
 if TYPE_CHECKING:
     from dragoman.admin.logs import TimelineEntry
@@ -127,9 +127,10 @@ class _LogReader:
 
 
 def _show_event(entry: "TimelineEntry", form: str) -> None:
-    import msgspec
-
-    click.echo(msgspec.json.encode(entry).decode() if form == "json" else _event_line(entry))
+    if form == "json":
+        print_line(entry)
+    else:
+        click.echo(_event_line(entry))
 
 
 def _event_line(entry: "TimelineEntry") -> str:

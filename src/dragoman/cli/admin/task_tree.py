@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli.admin.server import TaskPlace, with_server
-from dragoman.cli.listing import print_json
-from dragoman.cli.tables import output, printable, table
+from dragoman.cli.tables import output, print_json, printable, table
 
 if TYPE_CHECKING:
     from dragoman.admin.logs import Tree, TreeTask

@@ -12,8 +12,8 @@ from dragoman.cli.admin.server import TaskPlace, read_pages, with_server
 from dragoman.cli.admin.task_choice import COLUMNS, WORDS, describe_state, read_filters, with_filters
 from dragoman.cli.admin.task_log import show_log
 from dragoman.cli.command_table import CommandTable
-from dragoman.cli.listing import Listing, lists, print_json
-from dragoman.cli.tables import age, output, printable
+from dragoman.cli.listing import Listing, lists
+from dragoman.cli.tables import age, output, print_json, printable
 
 if TYPE_CHECKING:
     from dragoman.admin.tasks import TaskOrder, TaskReport
@@ -42,7 +42,9 @@ def tasks() -> None:
 
 @tasks.command("list")
 @with_filters
-@click.option("--order", type=click.Choice(ORDERS), help="The order, and so which tasks are shown.")
+@click.option(
+    "--order", type=click.Choice(ORDERS), metavar="O", help=f"The order, and so which tasks: {', '.join(ORDERS)}."
+)
 @lists(limit=50, most=100_000)
 @with_server
 def list_(place: TaskPlace, order: "TaskOrder | None", limit: int, cursor: str, **given: Any) -> Listing:

@@ -76,7 +76,7 @@ async def cancel(session: "CommandSession", task_id: str) -> None:
 
 @client_command(task, "list")
 @click.option("--context-id", metavar="ID", help="Only tasks of this context.")
-@click.option("--state", type=_STATE, help="Only tasks in this state.")
+@click.option("--state", type=_STATE, metavar="S", help=f"Only tasks in this state: {', '.join(STATES)}.")
 @old_option("--status", "state", "--state", type=_STATE)
 @click.option("--limit", type=_PAGE_SIZE, default=50, show_default=True, metavar="N", help="Tasks on a page.")
 @old_option("--page-size", "limit", "--limit", type=_PAGE_SIZE)
