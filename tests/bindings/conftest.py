@@ -39,7 +39,7 @@ from dragoman.model.operations import Call, Result
 from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
 from dragoman.server.tls import TlsFiles, TlsIdentity, read_identity, utc_now
-from dragoman.store.outage import Outage
+from dragoman.store.outage import WriteRecord
 from tests.certificates import Authority, Issued
 
 DEADLINE_S = 60.0
@@ -130,10 +130,9 @@ class ScriptedStore:
     """As much of a store as `/ready` asks for."""
 
     def __init__(self) -> None:
-        self.written_ms = 0
+        self.writing = WriteRecord("", SystemClock())
         self.probes = 0
         self.fault: Exception | None = None
-        self.outage: Outage | None = None
 
     async def probe(self) -> None:
         self.probes += 1

@@ -10,9 +10,10 @@ from dragoman.bindings.http import HttpRequest
 from dragoman.bindings.http1.bounds import ConnectionCounter
 from dragoman.bindings.monitoring import FRESH_MS, Health, Metrics, Scraped
 from dragoman.bindings.streams import Streams
+from dragoman.model.ids import SystemClock
 from dragoman.store.api import StoreError
 from dragoman.store.figures import OpenTasks, StoreFigures
-from dragoman.store.outage import Outage
+from dragoman.store.outage import Outage, WriteRecord
 from dragoman.telemetry.counts import Counts
 from dragoman.telemetry.figures import BusStatus, ClusterFigures, Gauges, ReplicaFigures
 from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
@@ -46,7 +47,7 @@ async def test_not_ready_is_503_with_the_reason(served: Site) -> None:
 
 async def test_a_recent_write_is_proof_enough() -> None:
     store, clock = ScriptedStore(), Clock()
-    store.written_ms = clock.ms - FRESH_MS
+    store.writing.written_ms = clock.ms - FRESH_MS
     assert (await Health(store, clock, lambda: None).ready()).status == 200
     assert store.probes == 0
 
@@ -77,28 +78,28 @@ async def test_a_store_that_cannot_write_is_not_ready_until_it_can() -> None:
     assert (await health.ready()).status == 200
     store.fault = StoreError("again")
     clock.ms += FRESH_MS + 1
-    store.written_ms = clock.ms
+    store.writing.written_ms = clock.ms
     assert (await health.ready()).status == 200
 
 
 async def test_an_outage_is_told_in_words_although_small_writes_go_through() -> None:
     store, clock = ScriptedStore(), Clock()
     health = Health(store, clock, lambda: None)
-    store.written_ms = clock.ms
-    store.outage = Outage("its disk is full", clock.ms - 1_000, 12)
+    store.writing.written_ms = clock.ms
+    store.writing.outage = Outage("its disk is full", clock.ms - 1_000, 12)
     answer = await health.ready()
     assert answer.status == 503
     assert msgspec.json.decode(answer.body)["reason"] == (
         "the store cannot be written: its disk is full; 12 writes failed since 1970-01-01T00:16:39.000Z"
     )
-    store.outage = None
+    store.writing.outage = None
     assert (await health.ready()).status == 200
 
 
 async def test_a_clock_that_was_set_back_proves_nothing() -> None:
     store, clock = ScriptedStore(), Clock()
     health = Health(store, clock, lambda: None)
-    store.written_ms = clock.ms
+    store.writing.written_ms = clock.ms
     await health.ready()
     clock.ms -= 3_600_000
     store.fault = StoreError("gone")
@@ -112,7 +113,7 @@ async def test_a_clock_that_was_set_back_proves_nothing() -> None:
 
 async def test_both_are_cheap() -> None:
     store, clock = ScriptedStore(), Clock()
-    store.written_ms = clock.ms
+    store.writing.written_ms = clock.ms
     health = Health(store, clock, lambda: None)
     start = time.process_time()  # of this process: how busy the machine is does not matter
     for _ in range(100):
@@ -178,10 +179,9 @@ def test_a_server_that_is_alone_shows_no_cluster() -> None:
 class ScrapedStore:
     """As much of a store as `/metrics` shows."""
 
-    writes, failed_writes = 3, 1
-    commits = Histogram(COMMIT_BOUNDS_S)
-
     def __init__(self, now_ms: int) -> None:
+        self.writing = WriteRecord("", SystemClock())
+        self.writing.writes, self.writing.failed_writes = 3, 1
         self.reads = 0
         self.fault: Exception | None = None
         gone = OpenTasks(agent="gone", queued=2, queued_since_ms=now_ms - 3000)
@@ -198,7 +198,7 @@ class ScrapedStore:
 
 def scraped_parts(store: ScrapedStore) -> Scraped:
     return Scraped(
-        store=store,
+        writing=store.writing,
         streams=Streams(),
         connections=ConnectionCounter(),
         figures=store.figures,

@@ -251,7 +251,7 @@ class Asked:
         return getattr(self._store, name)
 
 
-ONLY_HELD = frozenset({"commits", "outage", "outbox", "replicas"})
+ONLY_HELD = frozenset({"outbox", "replicas", "writing"})
 """The parts of a store that cost nothing to be looked at."""
 
 

@@ -97,7 +97,7 @@ class Ledger:
     def __init__(self, stored: Stored, webhooks: int, living: Sequence[str]) -> None:
         self.stored = stored
         self.appended: list[Append] = []
-        self.outage = None
+        self.writing = SimpleNamespace(outage=None)
         self.worker_leases = None
         configs = tuple(PushConfig(url=f"https://example.org/{each}", id=str(each)) for each in range(webhooks))
         self.outbox = SimpleNamespace(configs=lambda _: self._later(configs), register=self._register)

@@ -470,12 +470,12 @@ async def test_nothing_is_asked_of_the_store_while_nothing_is_owed(receiver: Rec
     settings = CourierSettings(look_s=3600)
     async with rig(settings=settings) as it:
         await it.deliver(receiver.url, b"x")
-        writes, still = it.store.writes, 0
+        writes, still = it.store.writing.writes, 0
         while still < 20:  # what the end of the call asked for
             await asyncio.sleep(0.01)
-            writes, still = (it.store.writes, still + 1 if it.store.writes == writes else 0)
+            writes, still = (it.store.writing.writes, still + 1 if it.store.writing.writes == writes else 0)
         await asyncio.sleep(0.5)
-        assert it.store.writes - writes <= len(Lane)
+        assert it.store.writing.writes - writes <= len(Lane)
 
 
 async def test_waiting_and_dead_are_counted_at_every_look(receiver: Receiver) -> None:

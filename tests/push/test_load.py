@@ -48,9 +48,9 @@ async def test_large_bodies_to_silent_hosts_take_bounded_memory_and_keep_no_smal
         await it.owe(await it.task(receiver.url), receiver.url, *pieces(20))
         await receiver.came(20)
         assert silent.open == len(silent.asked) == room
-        writes = it.store.writes
+        writes = it.store.writing.writes
         await asyncio.sleep(0.3)  # while nothing can go on, and a look is due every 50 ms
-        assert it.store.writes - writes < 40
+        assert it.store.writing.writes - writes < 40
         silent.hold.set()
         await it.settled()
         assert len(silent.asked) == 2 * room
@@ -79,10 +79,10 @@ async def test_of_one_configuration_the_next_goes_out_with_the_note_of_the_last(
         task = await it.task(receiver.url)
         await it.owe(task, receiver.url, *pieces(20))
         await it.settled()
-        before = it.store.writes
+        before = it.store.writing.writes
         await it.owe(task, receiver.url, *pieces(200, 20))
         await it.settled()
-        assert it.store.writes - before < 200 * 1.3, "not also a claim for each"
+        assert it.store.writing.writes - before < 200 * 1.3, "not also a claim for each"
     assert receiver.bodies == pieces(220)
     assert receiver.most == 1
     assert it.counts.pushes == {"delivered": 220}

@@ -38,7 +38,7 @@ from dragoman.store.api import (
     StoreError,
     Unknown,
 )
-from dragoman.store.outage import Outage
+from dragoman.store.outage import WriteRecord
 from dragoman.store.outbox import Delivery, Due, HostBacklog, Lane, Owed, PausedHost, Registration, Settled
 from dragoman.store.replicas import Replica, ReplicaBuried, ReplicaEvent, ReplicaFenced, StoreRewound
 from dragoman.store.shared import SharedEntry
@@ -167,10 +167,7 @@ class SimulatedStore:
         self.keys: Any = None
         self.audit: Any = None
         self.usage: Any = SimulatedUsage()
-        self.written_ms = 0
-        self.writes = 0
-        self.failed_writes = 0
-        self.outage: Outage | None = None
+        self.writing = WriteRecord("", clock)
         self.alter: Callable[[Append], Append] = _unaltered
         """The append as it is sent. Only mutations change it."""
         self._open = False
@@ -268,12 +265,12 @@ class SimulatedStore:
     # -- writes --------------------------------------------------------------------------------------------------------
 
     def create(self, new: NewTask) -> "Future[Appended | Repeat]":
-        self.writes += 1
+        self.writing.writes += 1
         act = partial(self.database.create, self.name, new)
         return self.request(act, task_id=new.head.id, lost=OutcomeUnknown)
 
     def append(self, append: Append) -> "Future[Appended | Repeat]":
-        self.writes += 1
+        self.writing.writes += 1
         return self.request(partial(self.execute, self.alter(append)), task_id=append.task_id, lost=OutcomeUnknown)
 
     def execute(self, append: Append) -> Appended | Repeat | Refused:

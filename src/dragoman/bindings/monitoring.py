@@ -24,10 +24,9 @@ from dragoman.model.ids import Clock, timestamp
 from dragoman.model.task import Phase
 from dragoman.store.api import StoreError
 from dragoman.store.figures import StoreFigures
-from dragoman.store.outage import Outage
+from dragoman.store.outage import Outage, WriteRecord
 from dragoman.telemetry.counts import Counts
 from dragoman.telemetry.figures import ClusterFigures, Gauges, OpenTaskFigures
-from dragoman.telemetry.histogram import Histogram
 
 FRESH_MS = 5_000
 PROBE_TIMEOUT_S = 2.0
@@ -37,13 +36,9 @@ NO_STORE: Header = (b"cache-control", b"no-store")
 
 
 class Writable(Protocol):
-    """The part of the store that is probed: whether writes fail, when it last wrote, and a trial write."""
+    """The part of the store that is probed: what its writes have shown, and a trial write."""
 
-    @property
-    def outage(self) -> Outage | None: ...
-
-    @property
-    def written_ms(self) -> int: ...
+    writing: WriteRecord
 
     async def probe(self) -> None: ...
 
@@ -127,13 +122,13 @@ class Health:
         return self._unready() or await self._store_fault()
 
     async def _store_fault(self) -> str | None:
-        if self._store.outage is None and self._fresh(self._store.written_ms):
+        if self._store.writing.outage is None and self._fresh(self._store.writing.written_ms):
             return None
         async with self._probing:
             if not self._fresh(self._probed_ms):
                 self._fault = await self._probe(self._store.probe())
                 self._probed_ms = self._clock.now_ms()
-        outage = self._store.outage
+        outage = self._store.writing.outage
         return self._fault if outage is None else _describe(outage)
 
     def _fresh(self, at_ms: int) -> bool:
@@ -156,19 +151,6 @@ def _describe(outage: Outage) -> str:
     return f"the store cannot be written: {outage.reason}; {failed} failed since {timestamp(outage.since_ms)}"
 
 
-class ScrapedStore(Protocol):
-    """The part of the store that the metrics show."""
-
-    @property
-    def writes(self) -> int: ...
-
-    @property
-    def failed_writes(self) -> int: ...
-
-    @property
-    def commits(self) -> Histogram: ...
-
-
 class Scraped(Struct, frozen=True, kw_only=True):
     """The parts of a server that a scrape looks at, beside the counts.
 
@@ -177,7 +159,7 @@ class Scraped(Struct, frozen=True, kw_only=True):
     `cluster` too.
     """
 
-    store: ScrapedStore
+    writing: WriteRecord
     streams: Streams
     connections: ConnectionCounter
     figures: Callable[[], Awaitable[StoreFigures]]
@@ -212,12 +194,12 @@ class Metrics:
             module = await asyncio.to_thread(importlib.import_module, "dragoman.telemetry.prometheus")
             self._page = module.MetricsPage(self._counts, self._prefix, self._version)
         figures, scraped = await self._read_store(), self._scraped
-        store, streams, connections = scraped.store, scraped.streams, scraped.connections
+        writing, streams, connections = scraped.writing, scraped.streams, scraped.connections
         gauges = Gauges(
             streams=streams.open,
             readers_cut=streams.readers_cut,
-            writes=(store.writes, store.failed_writes),
-            commits=store.commits,
+            writes=(writing.writes, writing.failed_writes),
+            commits=writing.commits,
             store_bytes=None if figures is None else figures.size_bytes,
             open_tasks=() if figures is None else self._open_tasks(figures),
             cluster=await scraped.cluster(),

@@ -166,7 +166,7 @@ class DelegatedTasks:
         now_s, again = self._supervisor.loop.time(), bool(self._ending)
         self._ending = {child_id: until_s for child_id, until_s in self._ending.items() if until_s > now_s}
         late_ms, shared, look = self._clock.now_ms() - SLACK_MS, self._store.replicas.shared, self._last_look
-        commits = 0 if shared else self._store.commits.count
+        commits = 0 if shared else self._store.writing.commits.count
         if shared or again or self._looked_after or commits != look.commits or late_ms >= look.until_ms:
             self._last_look = NO_LOOK  # one that fails is made again
             look = await self._look(commits, late_ms, late_ms if shared else late_ms + AHEAD_MS)

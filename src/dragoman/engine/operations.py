@@ -295,7 +295,7 @@ class Operations:
         says what becomes of a late task, that is what is said: after Unavailable the task would be done twice.
         """
         late = call.manners.late_is_error and not self._stopping.done
-        away = task.writes.failure is not None or self._store.outage is not None or self._leases.fenced
+        away = task.writes.failure is not None or self._store.writing.outage is not None or self._leases.fenced
         if away and task.state not in SETTLED and not (late and policy.dedupe(call, send, 0) is None):
             wait_s = 30 if isinstance(task.writes.failure, StoreFull) else 5
             raise Unavailable(

@@ -164,11 +164,11 @@ class Assembly:
         )
         self.retention = RetentionWatch(figures, clock, config)
         self.traffic = observation.make_traffic(clock)
-        self.pulse = None if counts is None else Pulse(counts, store.commits)
+        self.pulse = None if counts is None else Pulse(counts, store.writing.commits)
         self.metrics = None
         if counts is not None:
             scraped = Scraped(
-                store=store,
+                writing=store.writing,
                 streams=self.streams,
                 connections=self.connections,
                 figures=figures,

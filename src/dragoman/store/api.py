@@ -4,7 +4,6 @@ Invariant: the state, log and lease of a task change together in one transaction
 returned survives a power loss. Every driver passes the cases of `tests/store/cases`.
 """
 
-import asyncio
 from asyncio import Future
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -20,14 +19,13 @@ from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.audit import AuditTrail
 from dragoman.store.figures import StoreFigures
 from dragoman.store.keyring import KeyRing
-from dragoman.store.outage import Outage
+from dragoman.store.outage import WriteRecord
 from dragoman.store.outbox import Delivery, Outbox, Registration
 from dragoman.store.receipts import Receipts
 from dragoman.store.replicas import Replicas
 from dragoman.store.shared import Shared
 from dragoman.store.usage import AnswerUsage, UsageBook
 from dragoman.store.worker_leases import WorkerLeaseChange, WorkerLeases
-from dragoman.telemetry.histogram import Histogram
 
 BEGIN_MS = 10_000
 """How long a replica may take for its first write after it claims a task that nobody has begun. After that, others may
@@ -481,6 +479,8 @@ class Store(Protocol):
     shared: Shared
     usage: UsageBook
     worker_leases: WorkerLeases
+    writing: WriteRecord
+    """The writes of this process."""
     clock: Clock
     """The time of the store, which all replicas share to within some milliseconds."""
 
@@ -709,36 +709,4 @@ class Store(Protocol):
 
     async def figures(self) -> StoreFigures:
         """The size of the store, and the tasks that have not ended, by agent. It costs as much as there are owners."""
-        ...
-
-    def watch(self, committed: asyncio.Event | None) -> None:
-        """Set `committed` after each commit of this process, soon after its writers learn of it.
-
-        There is one such event; None ends it. The commits of other processes are not told.
-        """
-        ...
-
-    @property
-    def commits(self) -> Histogram:
-        """How long commits have taken since the store was opened: each of one or many writes."""
-        ...
-
-    @property
-    def written_ms(self) -> int:
-        """When the last write was committed, in milliseconds since the epoch; 0 before the first."""
-        ...
-
-    @property
-    def writes(self) -> int:
-        """How many writes were asked of the store since it was opened."""
-        ...
-
-    @property
-    def failed_writes(self) -> int:
-        """How many of those writes failed with StoreError."""
-        ...
-
-    @property
-    def outage(self) -> Outage | None:
-        """The outage that the latest writes have shown; None while the store can be written."""
         ...

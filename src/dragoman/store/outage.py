@@ -1,4 +1,4 @@
-"""Outages: a store that cannot be written, from its first failed write until writes have worked for a while.
+"""The record of a store's writes, and its outages: from the first failed write until writes have worked for a while.
 
 Invariant: an outage makes two log lines, one when it begins and one when it is over, however many writes fail.
 """
@@ -9,6 +9,7 @@ import logging
 from msgspec import Struct
 
 from dragoman.model.ids import Clock
+from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 
 log = logging.getLogger("dragoman.store")
 
@@ -25,17 +26,32 @@ class Outage(Struct, frozen=True):
     writes: int
 
 
-class Outages:
-    """Follows the writes of one store. Called on the loop."""
+class WriteRecord:
+    """The writes that one store object was asked for, and what they have shown of the store. Used on the loop."""
 
     def __init__(self, url: str, clock: Clock) -> None:
-        self.now: Outage | None = None
+        self.writes = 0
+        """How many writes were asked for."""
         self.failed_writes = 0
-        """How many writes have failed since the store was opened."""
+        """How many of them failed with StoreError."""
+        self.written_ms = 0
+        """When the last write was committed, in milliseconds since the epoch; 0 before the first."""
+        self.commits = Histogram(COMMIT_BOUNDS_S)
+        """How long commits have taken: each of one or many writes."""
+        self.outage: Outage | None = None
+        """The outage that the latest writes have shown; None while the store can be written."""
         self._url = url
         self._clock = clock
+        self._watcher: asyncio.Event | None = None
         self._failed_s = 0.0
         self._over: asyncio.TimerHandle | None = None
+
+    def watch(self, committed: asyncio.Event | None) -> None:
+        """Set `committed` after each commit of this process, soon after its writers learn of it.
+
+        There is one such event; None ends it. The commits of other processes are not told.
+        """
+        self._watcher = committed
 
     def failed(self, writes: int, reason: str, error: Exception) -> None:
         """Count `writes` more failures, the last one with `error`. `reason` is the text that any reader may see."""
@@ -45,19 +61,21 @@ class Outages:
         if self._over is not None:
             self._over.cancel()
             self._over = None
-        if self.now is None:
+        if self.outage is None:
             log.error(
                 "the store cannot be written: %s. Callers get 503, agents wait and their writes are tried again: %s",
                 reason,
                 error,
             )
-            self.now = Outage(reason, self._clock.now_ms(), writes)
+            self.outage = Outage(reason, self._clock.now_ms(), writes)
         else:
-            self.now = Outage(reason, self.now.since_ms, self.now.writes + writes)
+            self.outage = Outage(reason, self.outage.since_ms, self.outage.writes + writes)
 
-    def worked(self) -> None:
-        """Note that a write was committed."""
-        if self.now is not None and self._over is None:
+    def committed(self) -> None:
+        """Note that something was committed."""
+        if self._watcher is not None:
+            self._watcher.set()
+        if self.outage is not None and self._over is None:
             loop = asyncio.get_running_loop()
             self._over = loop.call_at(self._failed_s + OVER_S, self._end)
 
@@ -67,7 +85,7 @@ class Outages:
             self._end()
 
     def _end(self) -> None:
-        outage, self.now = self.now, None
+        outage, self.outage = self.outage, None
         if self._over is not None:
             self._over.cancel()
             self._over = None

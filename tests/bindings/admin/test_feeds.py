@@ -37,6 +37,7 @@ from dragoman.model.task import TaskState, TaskStatus
 from dragoman.server import serving
 from dragoman.store.api import StatusRow, StoreError
 from dragoman.store.open import open_store
+from dragoman.store.outage import WriteRecord
 from dragoman.store.sqlite.store import SqliteStore
 from tests.bindings.admin.test_admin import DEADLINE_S, make_keys, make_task, operated, read, server, waiting_agent
 from tests.buses import Hub
@@ -252,7 +253,7 @@ async def test_too_many_changes_at_once_are_a_reset(tmp_path: Path, monkeypatch:
 async def test_commits_wake_one_reading_for_all_who_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.engine.admin.change_feeds.READ_EVERY_S", 3600.0)
     readings = 0
-    changes, watch = SqliteStore.changes, SqliteStore.watch
+    changes, watch = SqliteStore.changes, WriteRecord.watch
     unwatched = asyncio.Event()
 
     async def counted(store: SqliteStore, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
@@ -260,13 +261,13 @@ async def test_commits_wake_one_reading_for_all_who_follow(tmp_path: Path, monke
         readings += 1
         return await changes(store, since_ms, limit)
 
-    def watched(store: SqliteStore, committed: asyncio.Event | None) -> None:
-        watch(store, committed)
+    def watched(writing: WriteRecord, committed: asyncio.Event | None) -> None:
+        watch(writing, committed)
         if committed is None:
             unwatched.set()
 
     monkeypatch.setattr(SqliteStore, "changes", counted)
-    monkeypatch.setattr(SqliteStore, "watch", watched)
+    monkeypatch.setattr(WriteRecord, "watch", watched)
     async with operated(tmp_path) as (http, ops):
         async with AsyncExitStack() as stack:
             readers = [await stack.enter_async_context(reading(http, CHANGES, ops)) for _ in range(60)]
@@ -334,7 +335,7 @@ async def test_replicas_tell_of_commits_only_while_somebody_follows(monkeypatch:
     hints, theirs = ChangeHints(open_store("memory:", SystemClock()), here), ChangeHints(store, there)
     running = [asyncio.create_task(each.run()) for each in (hints, theirs)]
     signals: list[str] = []
-    signal, watch = there.signal, store.watch
+    signal, watch = there.signal, store.writing.watch
     watching, changed = False, asyncio.Event()
 
     def sent(name: str, payload: bytes = b"") -> None:
@@ -348,7 +349,7 @@ async def test_replicas_tell_of_commits_only_while_somebody_follows(monkeypatch:
         changed.set()
 
     monkeypatch.setattr(there, "signal", sent)
-    monkeypatch.setattr(store, "watch", watched)
+    monkeypatch.setattr(store.writing, "watch", watched)
     heard = asyncio.Event()
     try:
         async with asyncio.timeout(DEADLINE_S):

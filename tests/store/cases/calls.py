@@ -128,10 +128,10 @@ async def a_request_to_cancel_is_kept(bench: Bench) -> None:
 
 async def a_probe_says_that_the_store_can_write(bench: Bench) -> None:
     async with bench.store() as store:
-        assert store.written_ms == 0
+        assert store.writing.written_ms == 0
         bench.clock.ms = START_MS + 5
         await store.probe()
-        assert store.written_ms == START_MS + 5
+        assert store.writing.written_ms == START_MS + 5
 
 
 async def a_caller_who_leaves_does_not_undo_the_write(bench: Bench) -> None:

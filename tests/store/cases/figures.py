@@ -70,27 +70,27 @@ async def the_size_grows_with_what_is_written(bench: Bench) -> None:
 async def each_commit_is_timed(bench: Bench) -> None:
     """Writes of one moment share a commit."""
     async with bench.store() as store:
-        before = sum(store.commits.counts)
+        before = sum(store.writing.commits.counts)
         await store.create(new_task("t1"))
         await store.create(new_task("t2"))
-        assert sum(store.commits.counts) == before + 2
-        assert store.commits.sum_s > 0
+        assert sum(store.writing.commits.counts) == before + 2
+        assert store.writing.commits.sum_s > 0
 
 
 async def commits_are_told_to_whoever_watches(bench: Bench) -> None:
     """Until nobody does."""
     async with bench.store() as store:
         first, second = asyncio.Event(), asyncio.Event()
-        store.watch(first)
+        store.writing.watch(first)
         await store.create(new_task("t1"))
         await asyncio.wait_for(first.wait(), 60)
-        store.watch(None)
+        store.writing.watch(None)
         first.clear()
         await store.append(ending("t1", 1))
-        store.watch(second)
+        store.writing.watch(second)
         await store.create(new_task("t2"))
         await asyncio.wait_for(second.wait(), 60)
-        store.watch(None)
+        store.writing.watch(None)
         assert not first.is_set()
 
 

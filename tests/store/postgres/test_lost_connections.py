@@ -215,7 +215,7 @@ async def test_what_is_written_while_the_server_ends_sessions_is_written_once(po
 async def test_a_database_out_of_reach_is_an_outage_until_it_answers_again(postgres_url: str) -> None:
     async with behind_proxy(postgres_url, connections=2) as (store, cutting):
         await store.create(new_task("t0"))
-        assert store.outage is None
+        assert store.writing.outage is None
         cutting.refuse()
         with pytest.raises((OutcomeUnknown, StoreError)):  # its connection was lost when it was used
             await store.create(new_task("t1"))
@@ -223,12 +223,12 @@ async def test_a_database_out_of_reach_is_an_outage_until_it_answers_again(postg
             await store.create(new_task("t2"))
         with pytest.raises(StoreError):
             await store.load("t0")
-        assert store.outage is not None
-        assert store.outage.reason == StoreUnreachable.reason
-        assert store.failed_writes == 2
+        assert store.writing.outage is not None
+        assert store.writing.outage.reason == StoreUnreachable.reason
+        assert store.writing.failed_writes == 2
         cutting.heal()
         assert isinstance(await store.create(new_task("t3")), Appended)
         assert await store.load("t1") is None
         assert await store.load("t2") is None
-        while store.outage is not None:
+        while store.writing.outage is not None:
             await asyncio.sleep(0.01)

@@ -147,7 +147,10 @@ async def test_a_database_that_takes_no_writes_for_a_while_loses_nothing() -> No
             with pytest.raises(Unavailable):
                 await house.begin("ask")
             async with asyncio.timeout(DEADLINE_S):
-                while house.store.outage is None or house.store.outage.reason != "its database takes no writes":
+                while (
+                    house.store.writing.outage is None
+                    or house.store.writing.outage.reason != "its database takes no writes"
+                ):
                     await asyncio.sleep(0.01)
             assert (await house.get(task_id)).state is TaskState.WORKING
             assert "has default_transaction_read_only on" in await refusal_of(server.url())

@@ -41,7 +41,7 @@ class ChangeHints:
     def watch(self, heard: asyncio.Event) -> None:
         """Set `heard` after commits, here and on other replicas, until `rest` is called."""
         self._heard = heard
-        self._store.watch(self._committed)
+        self._store.writing.watch(self._committed)
         self._ask()
 
     def rest(self) -> None:
@@ -75,7 +75,7 @@ class ChangeHints:
             if self._attending is not None:
                 self._attending.cancel()
             self._attending = asyncio.get_running_loop().call_later(ATTENDED_S, self._leave)
-            self._store.watch(self._committed)
+            self._store.writing.watch(self._committed)
 
     async def _hear_changes(self) -> None:
         while True:
@@ -92,7 +92,7 @@ class ChangeHints:
 
     def _unwatch(self) -> None:
         if self._heard is None and self._attending is None:
-            self._store.watch(None)
+            self._store.writing.watch(None)
 
     def _wake(self) -> None:
         if self._heard is not None:

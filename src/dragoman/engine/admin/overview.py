@@ -112,7 +112,7 @@ class Overview:
         """The numbers of the store and of this process, where so many streams are open. Raises StoreError."""
         outbox = self._store.outbox
         pending, dead = await outbox.owed_count()
-        outage, pulse = self._store.outage, self._pulse
+        outage, pulse = self._store.writing.outage, self._pulse
         figures = await self._figures()
         today = self._clock.now_ms() // DAY_MS
         used = await self._store.usage.days(today, today)
@@ -126,8 +126,8 @@ class Overview:
             webhook_calls_paused=await outbox.paused_count(),
             webhook_calls_dead=dead,
             replicas=len(await self._store.replicas.all()),
-            writes=self._store.writes,
-            failed_writes=self._store.failed_writes,
+            writes=self._store.writing.writes,
+            failed_writes=self._store.writing.failed_writes,
             outage=None if outage is None else outage.reason,
             store_bytes=figures.size_bytes,
             input_tokens_today=sum(each.input_tokens for each in used) if reported else None,

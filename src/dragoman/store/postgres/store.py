@@ -46,7 +46,7 @@ from dragoman.store.encoder import Encoder, note_files
 from dragoman.store.figures import StoreFigures
 from dragoman.store.files import TaskFiles
 from dragoman.store.keyring import KeyRing
-from dragoman.store.outage import Outage
+from dragoman.store.outage import WriteRecord
 from dragoman.store.outbox import Outbox
 from dragoman.store.postgres.audit_trail import AuditWriter
 from dragoman.store.postgres.database.address import parse_address
@@ -79,7 +79,6 @@ from dragoman.store.sql.usage import UsageTable
 from dragoman.store.usage import AnswerUsage, UsageBook
 from dragoman.store.worker_leases import WorkerLeases
 from dragoman.store.writes import Addition
-from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 
 
 class StoreParts(Struct, frozen=True):
@@ -99,6 +98,7 @@ class PostgresStore:
         """Raises StoreError if `url` is not one of this driver's, or does not fit the `heartbeat`."""
         self._address = parse_address(url, None if heartbeat is None else heartbeat.lease_s)
         self.clock = clock
+        self.writing = WriteRecord(self._address.shown, clock)
         self._damage = DamageLog()
         self.replicas: Replicas
         self._pool = door = Door(self._address)
@@ -136,7 +136,7 @@ class PostgresStore:
         reads = Reads(pool, self._sql, self._codec, self._damage)
         self._replicas.open(holder)
         ledger = Ledger(pool, self._sql, self._codec, self.clock, self._replicas.own_id, self._webhooks.tell)
-        writer = Writer(ledger, self.clock, self._address.shown)
+        writer = Writer(ledger, self.clock, self.writing, self._address.shown)
         lists = TaskLists(reads, self._list_sql, self._submission.start)
         self._opened = StoreParts(pool, reads, lists, ledger, writer)
         self._pool.open(pool)
@@ -416,36 +416,6 @@ class PostgresStore:
         """The size is that of the tables with their indexes."""
         ((size_bytes,),) = await self._statements.read("size_bytes", self._address.schema)
         return await read_figures(self._statements, size_bytes)
-
-    def watch(self, committed: asyncio.Event | None) -> None:
-        """As the protocol says."""
-        if self._opened is not None:
-            self._opened.writer.watch(committed)
-
-    @property
-    def commits(self) -> Histogram:
-        """As the protocol says."""
-        return Histogram(COMMIT_BOUNDS_S) if self._opened is None else self._opened.writer.commits
-
-    @property
-    def written_ms(self) -> int:
-        """As the protocol says."""
-        return 0 if self._opened is None else self._opened.writer.written_ms
-
-    @property
-    def writes(self) -> int:
-        """As the protocol says."""
-        return 0 if self._opened is None else self._opened.writer.writes
-
-    @property
-    def failed_writes(self) -> int:
-        """As the protocol says."""
-        return 0 if self._opened is None else self._opened.writer.outages.failed_writes
-
-    @property
-    def outage(self) -> Outage | None:
-        """As the protocol says."""
-        return None if self._opened is None else self._opened.writer.outages.now
 
     def _open(self) -> StoreParts:
         if self._opened is None:

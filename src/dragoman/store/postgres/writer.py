@@ -13,11 +13,10 @@ from typing import Any
 
 from dragoman.model.ids import Clock
 from dragoman.store.api import OutcomeUnknown, StoreError, StoreUnreachable
-from dragoman.store.outage import Outages
+from dragoman.store.outage import WriteRecord
 from dragoman.store.postgres.ledger import AGAIN, Ledger, Outcome
 from dragoman.store.postgres.writes import OtherWrite, Turn, Write
 from dragoman.store.writes import Addition, Creation
-from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 
 LANES = 2
 """How many batches of plain writes, and how many of others, may be under way at the same time."""
@@ -43,13 +42,9 @@ Waiting = tuple[Any, "asyncio.Future[Any]"]
 class Writer:
     """The only way to the tables of tasks for writes. Made and called on the loop."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, shown: str) -> None:
-        """`shown` is the address for messages."""
-        self.written_ms = 0
-        self.writes = 0
-        self.commits = Histogram(COMMIT_BOUNDS_S)
-        """How long batches took, from their first statement to their outcomes."""
-        self.outages = Outages(shown, clock)
+    def __init__(self, ledger: Ledger, clock: Clock, record: WriteRecord, shown: str) -> None:
+        """`record` counts batches from their first statement to their outcomes. `shown` is the address for messages."""
+        self._record = record
         self._ledger = ledger
         self._clock = clock
         self._shown = shown
@@ -65,7 +60,6 @@ class Writer:
         self._finished: asyncio.Future[None] | None = None
         """The batches that `close` waits for."""
         self._closed = False
-        self._watcher: asyncio.Event | None = None
 
     def submit(self, write: Creation | Addition | OtherWrite) -> "asyncio.Future[Any]":
         """Submit a write. The future returns its outcome, or raises Refused, StoreError or OutcomeUnknown."""
@@ -73,7 +67,7 @@ class Writer:
         if self._closed:
             future.set_exception(StoreError(f"store {self._shown!r} is closed"))
             return future
-        self.writes += 1
+        self._record.writes += 1
         self._enter((write, future))
         return future
 
@@ -94,7 +88,7 @@ class Writer:
 
     async def write_in_turn(self, work: Awaitable[Any]) -> Any:
         """The outcome of a write that is made in a turn; it counts like one that was submitted."""
-        self.writes += 1
+        self._record.writes += 1
         try:
             outcome = await work
         except (StoreError, OutcomeUnknown) as error:
@@ -103,17 +97,13 @@ class Writer:
         self._committed()
         return outcome
 
-    def watch(self, committed: asyncio.Event | None) -> None:
-        """As `Store.watch` says."""
-        self._watcher = committed
-
     async def close(self) -> None:
         """Finish the submitted writes."""
         self._closed = True
         while self._tasks or self._work:
             self._finished = self._loop.create_future()
             await self._finished
-        self.outages.close()
+        self._record.close()
 
     # -- order ---------------------------------------------------------------------------------------------------------
 
@@ -198,7 +188,7 @@ class Writer:
         began_s = self._loop.time()
         try:
             outcomes = await self._ledger.write(lane, [write for write, _ in batch])
-            self.commits.add(self._loop.time() - began_s)
+            self._record.commits.add(self._loop.time() - began_s)
         except Exception as error:  # noqa: BLE001  any error goes to the waiters
             outcomes = [error] * len(batch)
         if any(outcome is AGAIN for outcome in outcomes):
@@ -240,15 +230,12 @@ class Writer:
             self._committed()
 
     def _committed(self) -> None:
-        self.written_ms = self._clock.now_ms()
-        if self.outages.now is not None:
-            self.outages.worked()
-        if self._watcher is not None:
-            self._watcher.set()
+        self._record.written_ms = self._clock.now_ms()
+        self._record.committed()
 
     def _failed(self, failures: int, error: StoreError | OutcomeUnknown) -> None:
         reason = error.reason if isinstance(error, StoreError) else StoreUnreachable.reason
-        self.outages.failed(failures, reason, error)
+        self._record.failed(failures, reason, error)
 
 
 class BatchQueue:

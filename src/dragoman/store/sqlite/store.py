@@ -46,7 +46,7 @@ from dragoman.store.encoder import Encoder, note_files
 from dragoman.store.figures import StoreFigures
 from dragoman.store.files import TaskFiles
 from dragoman.store.keyring import KeyRing
-from dragoman.store.outage import Outage
+from dragoman.store.outage import WriteRecord
 from dragoman.store.outbox import Outbox
 from dragoman.store.receipts import Receipts
 from dragoman.store.replicas import LocalReplicas, Replicas
@@ -84,7 +84,6 @@ from dragoman.store.sqlite.writes import (
 )
 from dragoman.store.usage import AnswerUsage, UsageBook
 from dragoman.store.worker_leases import WORKER, DueLeases, HeldLease, LeaseTable, WorkerLease, WorkerLeases
-from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 
 LARGE_BYTES = 1 << 20
 """A task of this size or more is read off the loop: reading it takes 3 ms and more."""
@@ -97,6 +96,7 @@ class SqliteStore:
         """Raises StoreError if `url` is not one of this driver's."""
         self._location = locate(url)
         self.clock = clock
+        self.writing = WriteRecord(url, clock)
         self._damage = DamageLog()
         self.replicas: Replicas
         self.replicas = self._local = LocalReplicas(clock)
@@ -157,7 +157,7 @@ class SqliteStore:
         reads = Reads(mine, sql, self._codec, gate, self._damage)
         behind = [Reads(connection, sql, self._codec, gate, self._damage) for connection in others]
         readers = Readers(behind, location)
-        writer = Writer(Ledger(tables, self._codec), location, gate, self.clock, self._recent)
+        writer = Writer(Ledger(tables, self._codec), location, gate, self.clock, self.writing, self._recent)
         self._open.open(ConnectionPool(location, writer, reads, readers, beside=holder is None))
         if holder is not None:
             self._own_writer = writer
@@ -504,36 +504,6 @@ class SqliteStore:
         path = self._location.path
         size_bytes = await self._readers.run(lambda reads: reads.size_bytes(path))
         return await read_figures(self._statements, size_bytes)
-
-    def watch(self, committed: asyncio.Event | None) -> None:
-        """As the protocol says."""
-        if self._open.opened is not None:
-            self._open.opened.writer.watch(committed)
-
-    @property
-    def commits(self) -> Histogram:
-        """As the protocol says."""
-        return Histogram(COMMIT_BOUNDS_S) if self._open.opened is None else self._open.opened.writer.commits
-
-    @property
-    def written_ms(self) -> int:
-        """As the protocol says."""
-        return 0 if self._open.opened is None else self._open.opened.writer.written_ms
-
-    @property
-    def writes(self) -> int:
-        """As the protocol says."""
-        return 0 if self._open.opened is None else self._open.opened.writer.writes
-
-    @property
-    def failed_writes(self) -> int:
-        """As the protocol says."""
-        return 0 if self._open.opened is None else self._open.opened.writer.outages.failed_writes
-
-    @property
-    def outage(self) -> Outage | None:
-        """As the protocol says."""
-        return None if self._open.opened is None else self._open.opened.writer.outages.now
 
     @property
     def _writer(self) -> Writer:

@@ -24,12 +24,11 @@ import apsw
 
 from dragoman.model.ids import Clock
 from dragoman.store.api import StoreError
-from dragoman.store.outage import Outages
+from dragoman.store.outage import WriteRecord
 from dragoman.store.sqlite.connection import Location, translated
 from dragoman.store.sqlite.ledger import Ledger
 from dragoman.store.sqlite.recent import RecentTasks
 from dragoman.store.sqlite.writes import Outcome, Write
-from dragoman.telemetry.histogram import COMMIT_BOUNDS_S, Histogram
 
 Waiting = tuple[Write, "asyncio.Future[Any]"]
 
@@ -61,14 +60,13 @@ class Writer:
         location: Location,
         gate: AbstractContextManager[object],
         clock: Clock,
+        record: WriteRecord,
         recent: RecentTasks,
     ) -> None:
-        """`recent` hears of the writes of a batch, on the loop, before their waiters get the outcomes."""
-        self.written_ms = 0
-        self.writes = 0
-        self.commits = Histogram(COMMIT_BOUNDS_S)
-        """How long transactions took. The thread adds to it."""
-        self.outages = Outages(location.url, clock)
+        """The thread notes in `record` when it has committed, and how long that took. `recent` hears of the writes of a
+        batch, on the loop, before their waiters get the outcomes.
+        """
+        self._record = record
         self._ledger = ledger
         self._tables = ledger.tables
         self._location = location
@@ -93,7 +91,6 @@ class Writer:
         self._committed = 0
         """How many transactions have changed something. The thread counts them."""
         self._delivered = 0
-        self._watcher: asyncio.Event | None = None
         self._batches: SimpleQueue[list[Waiting] | None] = SimpleQueue()
         self._closed = False
         self._done: asyncio.Future[None] = self._loop.create_future()
@@ -112,15 +109,11 @@ class Writer:
         if not self._arrived and not self._writing:
             self._loop.call_soon(self._gather)
         self._arrived.append((write, future))
-        self.writes += 1
+        self._record.writes += 1
         self._words += word
         if self._timer is not None and not self._waits_for_words:
             self._hand_over()
         return future
-
-    def watch(self, committed: asyncio.Event | None) -> None:
-        """As `Store.watch` says."""
-        self._watcher = committed
 
     async def close(self) -> None:
         """Finish the submitted writes, and end the thread."""
@@ -130,7 +123,7 @@ class Writer:
             self._batches.put(None)
         await self._done
         self._thread.join()
-        self.outages.close()
+        self._record.close()
 
     def release(self) -> None:
         """Release the file; call this after `close`. Closing the last connection folds the WAL into the file."""
@@ -219,10 +212,10 @@ class Writer:
                 tables.rollback()
                 raise
         if tables.connection.total_changes() != before:  # else it does not show that the disk can be written
-            self.written_ms = now_ms
+            self._record.written_ms = now_ms
             self._committed += 1
             self._took_s = perf_counter() - began_s
-            self.commits.add(self._took_s)
+            self._record.commits.add(self._took_s)
         return outcomes
 
     def _deliver(self, batch: Sequence[Waiting], outcomes: Sequence[Outcome | Exception]) -> None:
@@ -244,9 +237,7 @@ class Writer:
         if self._arrived:  # last, so that in each turn the writes that these outcomes cause come before it is looked
             self._loop.call_soon(self._gather)
         if failures:
-            self.outages.failed(len(failures), failures[-1].reason, failures[-1])
+            self._record.failed(len(failures), failures[-1].reason, failures[-1])
         committed, self._delivered = self._committed > self._delivered, self._committed
-        if committed and self._watcher is not None:
-            self._watcher.set()
-        if committed and self.outages.now is not None:  # a write that changed nothing says nothing about the disk
-            self.outages.worked()
+        if committed:  # a write that changed nothing says nothing about the disk
+            self._record.committed()
