@@ -31,20 +31,25 @@ deliveries of the webhook.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.model.operations import PushConfig
+from dragoman.store.codec import Unreadable, decode
 from dragoman.store.outbox import SMALL_BYTES_MAX, Delivery, Due, Lane, Settled
 
 CLAIM_ROUNDS = 4
 """How often a claim looks for more hosts. Some turn out not to be due any more, or to be claimed by others."""
 
 PUSH_CONFIGS = msgspec.msgpack.Decoder(PushConfig)
+
+BODY = 11
+"""The index of the body in a row for `read_due`."""
 
 UNREADABLE = "its configuration cannot be read"
 """The reason of a delivery that is a dead letter because its configuration cannot be read."""
@@ -172,6 +177,93 @@ class Taking:
                 self.taken[index] = replace(self.taken[index], behind=tuple(dues))
 
 
+def read_due(facts: Sequence[Any]) -> Due | None:
+    """Make a Due of the row of a delivery; None if its webhook cannot be read."""
+    number, task_id, agent, host, settings, name, config_id, seq, part, kept, dialect, body, trace, attempts, made = (
+        facts
+    )
+    try:
+        config = decode(PUSH_CONFIGS, settings)
+    except Unreadable:
+        return None
+    return Due(
+        number=number,
+        task_id=task_id,
+        agent=agent,
+        config=config,
+        host=host,
+        delivery=_read_delivery(name, config_id, seq, part, kept, dialect, body, trace),
+        attempts=attempts,
+        made_ms=made,
+    )
+
+
+def read_behind(row: Sequence[Any]) -> Behind:
+    """Make a Behind of the row of a delivery, without its body if that is large."""
+    place, number, name, seq, part, kept, dialect, body, trace, attempts, made_ms = row
+    delivery = None if body is None else _read_delivery(name, "", seq, part, kept, dialect, body, trace)
+    return Behind(place, number, delivery, attempts, made_ms)
+
+
+def _read_delivery(
+    name: str, config_id: str, seq: int, part: int, kept: int, dialect: str, body: bytes, traceparent: str | None
+) -> Delivery:
+    return Delivery(
+        id=name,
+        config_id=config_id,
+        seq=seq,
+        part=part,
+        kept=bool(kept),
+        body=body,
+        traceparent=traceparent,
+        dialect=dialect,
+    )
+
+
+# -- new deliveries ----------------------------------------------------------------------------------------------------
+
+
+class LiveWebhook(Struct, frozen=True, array_like=True):
+    """A webhook of a task that has not stopped. It is `idle` if nothing is pending, and `retries` what has failed."""
+
+    task: int
+    id: str
+    config: int
+    idle: int
+    retries: int
+    host: int = 0
+
+
+class Owing:
+    """What is written for new deliveries: the rows, each with its webhook, and what becomes of these webhooks.
+
+    The deliveries behind the oldest one of the `crowded` are merged. The `woken` ones are due, with large deliveries or
+    not. A delivery for a webhook that does not exist or has stopped is not written. Behind one that has failed before,
+    only the newest of those that are not `kept` stays.
+    """
+
+    def __init__(self, webhooks: Iterable[LiveWebhook], owing: Iterable[tuple[int, Delivery]]) -> None:
+        known = {(webhook.task, webhook.id): webhook for webhook in webhooks}
+        rows: list[tuple[int, Delivery] | None] = []
+        newest: dict[int, int] = {}
+        woken: dict[int, tuple[LiveWebhook, bool]] = {}
+        for task, delivery in owing:
+            webhook = known.get((task, delivery.config_id))
+            if webhook is None:
+                continue
+            config = webhook.config
+            if webhook.retries and not delivery.kept:
+                if config in newest:
+                    rows[newest[config]] = None
+                newest[config] = len(rows)
+            if webhook.idle:
+                woken.setdefault(config, (webhook, len(delivery.body) > SMALL_BYTES_MAX))
+            rows.append((config, delivery))
+        self.rows = [row for row in rows if row is not None]
+        self.crowded = list(newest)
+        self.woken = list(woken.values())
+
+
 # -- outcomes ----------------------------------------------------------------------------------------------------------
 
 
@@ -250,6 +342,67 @@ def resolve(standing: DeliveryStanding, one: Settled, lane: Lane, now_ms: int) -
         case "dead":
             due_ms = None if other is None else now_ms
             return Settling(lane, DeliveryFate.DEAD, frees=True, due_ms=due_ms, size=standing.other_size)
+
+
+class Settlements:
+    """The changes that the outcomes of attempts make, of each webhook the first. The `rest` are settled after them.
+
+    Numbers are those of deliveries in `arrived` and `failed` (with whether each is dead, and the reason), and those of
+    webhooks in the other lists. `freed` has when each is due, whether it retries, and whether it is large then;
+    `woken` the hosts that are due, when, and whether with large deliveries.
+    """
+
+    def __init__(self) -> None:
+        self.rest: list[Settled] = []
+        self.arrived: list[int] = []
+        self.failed: list[tuple[int, bool, str]] = []
+        self.stopped: list[int] = []
+        self.crowded: list[int] = []
+        self.freed: list[tuple[int, int | None, bool, bool]] = []
+        self.measured: list[int] = []
+        self.woken: list[tuple[int, int, bool]] = []
+
+    def add(self, one: Settled, standing: DeliveryStanding, found: Settling) -> None:
+        """Add the outcome `one`, which changes what was `found`."""
+        config, large = standing.config, found.size > SMALL_BYTES_MAX
+        match found.fate:
+            case DeliveryFate.ARRIVED:
+                self.arrived.append(one.number)
+            case DeliveryFate.STOPPED:
+                self.stopped.append(config)
+            case DeliveryFate.PENDING | DeliveryFate.DEAD:
+                self.failed.append((one.number, found.fate is DeliveryFate.DEAD, one.reason))
+        if found.frees:
+            self.freed.append((config, found.due_ms, found.retries, large))
+        if found.merges:
+            self.crowded.append(config)
+        if found.measures:
+            self.measured.append(config)
+        if found.due_ms is not None:
+            self.woken.append((standing.host, found.due_ms, large))
+
+
+def settle_first(
+    standings: Iterable[DeliveryStanding], outcomes: Iterable[Settled], lanes: dict[int, int], now_ms: int
+) -> Settlements:
+    """Settle the first outcome of each webhook. The new lanes of hosts are put in `lanes`."""
+    known, settled, changes = {each.number: each for each in standings}, set[int](), Settlements()
+    for one in outcomes:
+        standing = known.get(one.number)
+        if standing is None:
+            continue
+        if standing.config in settled:
+            changes.rest.append(one)
+            continue
+        lane = lanes.get(standing.host, standing.lane)
+        found = resolve(standing, one, Lane(lane), now_ms)
+        if found is None:
+            continue
+        settled.add(standing.config)
+        if found.lane != lane:
+            lanes[standing.host] = int(found.lane)
+        changes.add(one, standing, found)
+    return changes
 
 
 def _lane(settled: Settled, lane: Lane) -> Lane:

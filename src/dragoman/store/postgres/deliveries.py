@@ -6,14 +6,13 @@ transaction, and so sees all of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
-from dragoman.store.deliveries import DeliveryFate, DeliveryStanding, Settling, resolve
-from dragoman.store.outbox import SMALL_BYTES_MAX, Delivery, Lane, QueuedAgain, Registration, Settled
+from dragoman.store.deliveries import DeliveryStanding, LiveWebhook, Owing, Settlements, settle_first
+from dragoman.store.outbox import Delivery, QueuedAgain, Registration, Settled
 from dragoman.store.postgres.database.connection import DatabaseConnection
-from dragoman.store.postgres.database.statements import to_text
+from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.writes import Told
 from dragoman.store.receipts import RECEIPTS_MAX
 from dragoman.store.sql.outbox import OwedChange
@@ -22,11 +21,7 @@ Sql = Mapping[str, str]
 
 
 async def tell(connection: DatabaseConnection, sql: Sql, told: Sequence[Told], now_ms: int) -> None:
-    """Write webhooks and deliveries of tasks that the transaction has locked, in order.
-
-    A delivery for a webhook that does not exist or has stopped is not written. Behind a delivery that has failed
-    before, only the newest of those that are not `kept` stays.
-    """
+    """Write webhooks and deliveries of tasks that the transaction has locked, in order."""
     begun = [(one.task, one.push) for one in told if one.push is not None]
     if begun:
         await _keep_webhooks(connection, sql, begun)
@@ -52,40 +47,24 @@ async def _keep_webhooks(connection: DatabaseConnection, sql: Sql, begun: Sequen
 
 
 async def _owe(connection: DatabaseConnection, sql: Sql, owing: Sequence[tuple[int, Delivery]], now_ms: int) -> None:
-    found = await connection.fetch(sql["lock_webhooks"], sorted({task for task, _ in owing}))
-    webhooks = {(task, name): (config, idle, retries) for task, name, config, idle, retries in found}
-    rows: list[tuple[int, Delivery] | None] = []
-    newest: dict[int, int] = {}
-    woken: dict[int, bool] = {}
-    for task, delivery in owing:
-        webhook = webhooks.get((task, to_text(delivery.config_id)))
-        if webhook is None:
-            continue
-        config, idle, retries = webhook
-        if retries and not delivery.kept:
-            if config in newest:
-                rows[newest[config]] = None
-            newest[config] = len(rows)
-        if idle:
-            woken.setdefault(config, len(delivery.body) > SMALL_BYTES_MAX)
-        rows.append((config, delivery))
-    if newest:
-        await connection.execute(sql["merge"], list(newest))
-    written = [row for row in rows if row is not None]
-    if written:
+    locked = await connection.fetch(sql["lock_webhooks"], sorted({task for task, _ in owing}))
+    found = Owing((LiveWebhook(task, from_text(name), *facts) for task, name, *facts in locked), owing)
+    if found.crowded:
+        await connection.execute(sql["merge"], found.crowded)
+    if found.rows:
         await connection.execute(
             sql["owe"],
-            [config for config, _ in written],
-            [delivery.seq for _, delivery in written],
-            [delivery.part for _, delivery in written],
-            [delivery.kept for _, delivery in written],
-            [to_text(delivery.id) for _, delivery in written],
-            [None if delivery.traceparent is None else to_text(delivery.traceparent) for _, delivery in written],
-            [to_text(delivery.dialect) for _, delivery in written],
-            [delivery.body for _, delivery in written],
+            [config for config, _ in found.rows],
+            [delivery.seq for _, delivery in found.rows],
+            [delivery.part for _, delivery in found.rows],
+            [delivery.kept for _, delivery in found.rows],
+            [to_text(delivery.id) for _, delivery in found.rows],
+            [None if delivery.traceparent is None else to_text(delivery.traceparent) for _, delivery in found.rows],
+            [to_text(delivery.dialect) for _, delivery in found.rows],
+            [delivery.body for _, delivery in found.rows],
             now_ms,
-            list(woken),
-            list(woken.values()),
+            [webhook.config for webhook, _ in found.woken],
+            [large for _, large in found.woken],
         )
 
 
@@ -172,80 +151,28 @@ async def settle(connection: DatabaseConnection, sql: Sql, outcomes: Sequence[Se
         )
     if before:
         await connection.execute(sql["delete_deliveries"], before)
-    waiting = list(outcomes)
     lanes: dict[int, int] = {}
-    while waiting:
-        waiting = await _settle_some(connection, sql, waiting, now_ms, lanes)
+    while outcomes:
+        rows = await connection.fetch(sql["settling"], sorted({one.number for one in outcomes}))
+        changes = settle_first((DeliveryStanding(*row) for row in rows), outcomes, lanes, now_ms)
+        await _write_settlements(connection, sql, changes)
+        outcomes = changes.rest
     if lanes:
         hosts = sorted(lanes)
         await connection.execute(sql["change_lanes"], hosts, [lanes[host] for host in hosts])
 
 
-async def _settle_some(
-    connection: DatabaseConnection, sql: Sql, outcomes: Sequence[Settled], now_ms: int, lanes: dict[int, int]
-) -> list[Settled]:
-    """Settle the first of each webhook, and return the rest. The new lanes of hosts are put in `lanes`."""
-    rows = await connection.fetch(sql["settling"], sorted({one.number for one in outcomes}))
-    standings = {row[0]: DeliveryStanding(*row) for row in rows}
-    rest: list[Settled] = []
-    settled: dict[int, Settling] = {}
-    arrived: list[int] = []
-    failed: list[tuple[Settled, bool]] = []
-    for one in outcomes:
-        standing = standings.get(one.number)
-        if standing is None:
-            continue
-        if standing.config in settled:
-            rest.append(one)
-            continue
-        before = lanes.get(standing.host, standing.lane)
-        found = resolve(standing, one, Lane(before), now_ms)
-        if found is None:
-            continue
-        settled[standing.config] = found
-        if found.lane != before:
-            lanes[standing.host] = int(found.lane)
-        if found.fate is DeliveryFate.ARRIVED:
-            arrived.append(one.number)
-        elif found.fate is not DeliveryFate.STOPPED:
-            failed.append((one, found.fate is DeliveryFate.DEAD))
-    await _write_settled(connection, sql, settled, arrived, failed)
-    return rest
+async def _write_settlements(connection: DatabaseConnection, sql: Sql, changes: Settlements) -> None:
+    async def run(name: str, numbers: Sequence[int]) -> None:
+        if numbers:
+            await connection.execute(sql[name], numbers)
 
-
-async def _write_settled(
-    connection: DatabaseConnection,
-    sql: Sql,
-    settled: Mapping[int, Settling],
-    arrived: Sequence[int],
-    failed: Sequence[tuple[Settled, bool]],
-) -> None:
-    """Write the outcomes of deliveries, which `settled` has by number, and the state of their webhooks.
-
-    `failed` says of each delivery that did not arrive whether it is dead.
-    """
-
-    async def run(name: str, configs: Sequence[int]) -> None:
-        if configs:
-            await connection.execute(sql[name], configs)
-
-    await run("stop_webhooks", [config for config, found in settled.items() if found.fate is DeliveryFate.STOPPED])
-    await run("delete_deliveries", arrived)
-    if failed:
-        await connection.execute(
-            sql["fail_deliveries"],
-            [one.number for one, _ in failed],
-            [dead for _, dead in failed],
-            [to_text(one.reason) for one, _ in failed],
-        )
-    await run("merge_waiting", [config for config, found in settled.items() if found.merges])
-    freed: list[Any] = [(config, found) for config, found in settled.items() if found.frees]
-    if freed:
-        await connection.execute(
-            sql["free_webhooks"],
-            [config for config, _ in freed],
-            [found.due_ms for _, found in freed],
-            [found.retries for _, found in freed],
-            [found.size > SMALL_BYTES_MAX for _, found in freed],
-        )
-    await run("measure", [config for config, found in settled.items() if found.measures])
+    await run("stop_webhooks", changes.stopped)
+    await run("delete_deliveries", changes.arrived)
+    if changes.failed:
+        numbers, dead, reasons = zip(*changes.failed, strict=True)
+        await connection.execute(sql["fail_deliveries"], numbers, dead, list(map(to_text, reasons)))
+    await run("merge_waiting", changes.crowded)
+    if changes.freed:
+        await connection.execute(sql["free_webhooks"], *zip(*changes.freed, strict=True))
+    await run("measure", changes.measured)

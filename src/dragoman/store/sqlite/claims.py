@@ -4,21 +4,16 @@ Invariant: a claim costs about what it takes. Large bodies are claimed apart fro
 room delays no small one. Unreadable deliveries are set aside. Everything here runs inside a writer's transaction.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from dragoman.store.codec import Unreadable, decode
-from dragoman.store.deliveries import CLAIM_ROUNDS, PUSH_CONFIGS, UNREADABLE, Behind, DeliveryClaim, Taking
-from dragoman.store.outbox import BEHIND_MAX, SMALL_BYTES_MAX, Delivery, Due, Settled
+from dragoman.store.deliveries import BODY, CLAIM_ROUNDS, UNREADABLE, DeliveryClaim, Taking, read_behind, read_due
+from dragoman.store.outbox import BEHIND_MAX, SMALL_BYTES_MAX, Due, Settled
 from dragoman.store.sqlite.connection import fetch
 from dragoman.store.sqlite.deliveries import Row, settle
 from dragoman.store.sqlite.tables import Tables
-from dragoman.store.sqlite.writes import Settlement
-
-BODY = 11
-"""The index of the body in the facts of a delivery: see `_due`."""
 
 
 def claim(tables: Tables, ask: DeliveryClaim) -> tuple[Due, ...]:
@@ -54,7 +49,7 @@ def _search(tables: Tables, taking: Taking, seen: set[int]) -> bool:
             claims.append((config, ask.until_ms, facts[0]))
             if size > SMALL_BYTES_MAX:
                 facts[BODY] = tables.cursor.execute(tables.sql["body"], (facts[0],)).get
-            taking.take(config, size, facts[0], _due(tables, facts))
+            taking.take(config, size, facts[0], read_due(facts))
     tables.execute_rows("claim_webhooks", claims)
     return taking.goes_on(len(hosts), left)
 
@@ -72,56 +67,10 @@ def _follow(tables: Tables, taking: Taking) -> None:
     """Find the deliveries that may be sent behind those taken."""
     values = (msgspec.json.encode(taking.leaders()).decode(), BEHIND_MAX)
     rows: list[Any] = fetch(tables.cursor, tables.sql["behind"], values)
-    taking.add_behind(
-        Behind(
-            place,
-            number,
-            None if body is None else _delivery(name, "", seq, part, kept, dialect, body, trace),
-            attempts,
-            made,
-        )
-        for place, number, name, seq, part, kept, dialect, body, trace, attempts, made in rows
-    )
+    taking.add_behind(map(read_behind, rows))
 
 
 def _put_aside(tables: Tables, numbers: Iterable[int], now_ms: int) -> None:
     """Make dead letters of claimed deliveries that cannot be read."""
-    dead = [Settlement(Settled(number=number, outcome="dead", reason=UNREADABLE)) for number in numbers]
+    dead = [Settled(number=number, outcome="dead", reason=UNREADABLE) for number in numbers]
     settle(tables, dead, now_ms)
-
-
-def _due(tables: Tables, facts: Sequence[Any]) -> Due | None:
-    """Build a Due from a row of `due_deliveries` without its first two values; None if the webhook cannot be read."""
-    number, task_id, agent, host, settings, name, config_id, seq, part, kept, dialect, body, trace, attempts, made = (
-        facts
-    )
-    try:
-        config = decode(PUSH_CONFIGS, settings)
-    except Unreadable:
-        return None
-    delivery = _delivery(name, config_id, seq, part, kept, dialect, body, trace)
-    return Due(
-        number=number,
-        task_id=task_id,
-        agent=agent,
-        config=config,
-        host=host,
-        delivery=delivery,
-        attempts=attempts,
-        made_ms=made,
-    )
-
-
-def _delivery(
-    name: str, config_id: str, seq: int, part: int, kept: int, dialect: str, body: bytes, traceparent: str | None
-) -> Delivery:
-    return Delivery(
-        id=name,
-        config_id=config_id,
-        seq=seq,
-        part=part,
-        kept=bool(kept),
-        body=body,
-        traceparent=traceparent,
-        dialect=dialect,
-    )

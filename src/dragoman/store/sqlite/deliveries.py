@@ -5,18 +5,17 @@ oldest one, and the host's due time for that class is never later than the webho
 is ever claimed. Everything here runs inside a writer's transaction.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from dragoman.store.api import Unknown
-from dragoman.store.deliveries import DeliveryFate, DeliveryStanding, Settling, resolve
-from dragoman.store.outbox import SMALL_BYTES_MAX, Arrival, Delivery, Lane, QueuedAgain, Registration
+from dragoman.store.deliveries import DeliveryStanding, LiveWebhook, Owing, Settlements, settle_first
+from dragoman.store.outbox import SMALL_BYTES_MAX, Arrival, Delivery, QueuedAgain, Registration, Settled
 from dragoman.store.receipts import RECEIPTS_MAX
 from dragoman.store.sqlite.tables import Tables
-from dragoman.store.sqlite.writes import Registering, Removal, Settlement, Webhook
+from dragoman.store.sqlite.writes import Registering, Removal, Webhook
 
 HOSTS_REMEMBERED = 10_000
 """Numbers of hosts that need no look-up."""
@@ -29,25 +28,14 @@ Begun = tuple[int, Webhook, Sequence[Delivery]]
 """The number of a task, a webhook that is new to it, and the first deliveries of that webhook."""
 
 
-class LiveWebhook(Struct, frozen=True, array_like=True):
-    """A webhook that can get deliveries. `idle` and `retries` are 0 or 1."""
-
-    task: int
-    id: str
-    config: int
-    host: int
-    idle: int
-    retries: int
-
-
 class _Wakes:
     """The new due times of hosts, for small and for large deliveries."""
 
     def __init__(self) -> None:
         self._due: tuple[dict[int, int], dict[int, int]] = ({}, {})
 
-    def add(self, host: int, due_ms: int, size: int) -> None:
-        due = self._due[size > SMALL_BYTES_MAX]
+    def add(self, host: int, due_ms: int, large: bool | int) -> None:
+        due = self._due[large]
         due[host] = min(due_ms, due.get(host, due_ms))
 
     def write(self, tables: Tables) -> None:
@@ -71,13 +59,12 @@ def _add_webhooks(tables: Tables, begun: Sequence[Begun], now_ms: int, wakes: _W
         host = _host(tables, webhook.host)
         number = next(tables.config_numbers)
         owed = [delivery for delivery in deliveries if delivery.config_id == webhook.id]
-        size = len(owed[0].body) if owed else 0
         due_ms = now_ms if owed else None
-        large = size > SMALL_BYTES_MAX
+        large = bool(owed) and len(owed[0].body) > SMALL_BYTES_MAX
         webhooks.append((number, task, webhook.id, host, webhook.settings, due_ms, large, webhook.key))
         rows += [_row(number, delivery, now_ms) for delivery in owed]
         if owed:
-            wakes.add(host, now_ms, size)
+            wakes.add(host, now_ms, large)
     tables.execute_rows("add_webhooks", webhooks)
     return rows
 
@@ -130,10 +117,8 @@ def remove_all(tables: Tables, task: int) -> None:
 
 
 def owe(tables: Tables, owing: Sequence[tuple[int, Delivery]], now_ms: int, begun: Sequence[Begun] = ()) -> None:
-    """Write deliveries of tasks, in order, except those for a webhook that does not exist or has stopped.
-
-    Behind a delivery that has failed before, only the newest of those that are not `kept` stays. `begun` holds webhooks
-    of new tasks, about which nothing need be read.
+    """Write deliveries of tasks, in order, as far as there is a webhook for them. `begun` holds webhooks of new tasks,
+    about which nothing need be read.
     """
     wakes = _Wakes()
     rows = _add_webhooks(tables, begun, now_ms, wakes) if begun else []
@@ -146,31 +131,17 @@ def owe(tables: Tables, owing: Sequence[tuple[int, Delivery]], now_ms: int, begu
 
 def _owed_rows(tables: Tables, owing: Sequence[tuple[int, Delivery]], now_ms: int, wakes: _Wakes) -> list[Row]:
     """Build the rows of deliveries to existing webhooks, and make those webhooks due that were idle."""
-    found = _read(tables, "webhooks", {task for task, _ in owing}, list[LiveWebhook])
-    webhooks = {(webhook.task, webhook.id): webhook for webhook in found}
-    rows: list[Row | None] = []
-    newest: dict[int, int] = {}
+    found = Owing(_read(tables, "webhooks", {task for task, _ in owing}, list[LiveWebhook]), owing)
     idle: tuple[list[int], list[int]] = ([], [])
-    woken: set[int] = set()
-    for task, delivery in owing:
-        webhook = webhooks.get((task, delivery.config_id))
-        if webhook is None:
-            continue
-        if webhook.retries and not delivery.kept:
-            if webhook.config in newest:
-                rows[newest[webhook.config]] = None
-            newest[webhook.config] = len(rows)
-        if webhook.idle and webhook.config not in woken:
-            woken.add(webhook.config)
-            idle[len(delivery.body) > SMALL_BYTES_MAX].append(webhook.config)
-            wakes.add(webhook.host, now_ms, len(delivery.body))
-        rows.append(_row(webhook.config, delivery, now_ms))
-    if newest:
-        tables.cursor.execute(tables.sql["merge"], (_numbers(newest),))
-    for large, configs in enumerate(idle):
+    for webhook, large in found.woken:
+        idle[large].append(webhook.config)
+        wakes.add(webhook.host, now_ms, large)
+    if found.crowded:
+        tables.cursor.execute(tables.sql["merge"], (_numbers(found.crowded),))
+    for size, configs in enumerate(idle):
         if configs:
-            tables.cursor.execute(tables.sql["wake_webhooks"], (_numbers(configs), now_ms, large))
-    return [row for row in rows if row is not None]
+            tables.cursor.execute(tables.sql["wake_webhooks"], (_numbers(configs), now_ms, size))
+    return [_row(config, delivery, now_ms) for config, delivery in found.rows]
 
 
 def _row(config: int, delivery: Delivery, now_ms: int) -> Row:
@@ -190,23 +161,25 @@ def _row(config: int, delivery: Delivery, now_ms: int) -> Row:
 
 def reclaim(tables: Tables, now_ms: int, held: Iterable[int]) -> None:
     """Make every delivery that is in flight due now, but for those held."""
-    _wake(tables, set(_rows(tables, "void_claims", now_ms, _numbers(held))), now_ms)
+    _wake_now(tables, _rows(tables, "void_claims", now_ms, _numbers(held)), now_ms)
 
 
 def release(tables: Tables, numbers: Iterable[int], now_ms: int) -> None:
     """Make those of some deliveries that are in flight due now."""
-    _wake(tables, set(_rows(tables, "release", now_ms, _numbers(numbers))), now_ms)
+    _wake_now(tables, _rows(tables, "release", now_ms, _numbers(numbers)), now_ms)
 
 
-def settle(tables: Tables, writes: Iterable[Settlement], now_ms: int) -> None:
+def settle(tables: Tables, outcomes: Sequence[Settled], now_ms: int) -> None:
     """Write the outcomes of attempts. Two of one webhook are settled one after the other."""
-    waiting = list(writes)
-    _keep_receipts(tables, [arrival for write in waiting for arrival in write.settled.arrivals])
-    before = [number for write in waiting for number in write.settled.before]
-    if before:
-        tables.cursor.execute(tables.sql["delete_deliveries"], (str(before),))
-    while waiting:
-        waiting = _settle_some(tables, waiting, now_ms)
+    _keep_receipts(tables, [arrival for one in outcomes for arrival in one.arrivals])
+    _run(tables, "delete_deliveries", [number for one in outcomes for number in one.before])
+    lanes: dict[int, int] = {}
+    while outcomes:
+        standings = _read(tables, "settling", {one.number for one in outcomes}, list[DeliveryStanding])
+        changes = settle_first(standings, outcomes, lanes, now_ms)
+        _write_settlements(tables, changes)
+        outcomes = changes.rest
+    tables.execute_rows("change_lanes", list(lanes.items()))
 
 
 def _keep_receipts(tables: Tables, arrivals: Sequence[Arrival]) -> None:
@@ -218,68 +191,18 @@ def _keep_receipts(tables: Tables, arrivals: Sequence[Arrival]) -> None:
         tables.cursor.execute(tables.sql["trim_receipts"], (numbers, RECEIPTS_MAX))
 
 
-def _settle_some(tables: Tables, writes: Sequence[Settlement], now_ms: int) -> list[Settlement]:
-    """Settle the first of each webhook, and return the rest. Deliveries behind a failed one are merged (see `owe`)."""
-    numbers = {write.settled.number for write in writes}
-    standings = {each.number: each for each in _read(tables, "settling", numbers, list[DeliveryStanding])}
-    rest: list[Settlement] = []
-    settled: dict[int, Settling] = {}
-    arrived: list[int] = []
-    failed: list[Row] = []
-    wakes = _Wakes()
-    lanes: dict[int, int] = {}
-    for write in writes:
-        one = write.settled
-        standing = standings.get(one.number)
-        if standing is None:
-            continue
-        config, host = standing.config, standing.host
-        if config in settled:
-            rest.append(write)
-            continue
-        before = lanes.get(host, standing.lane)
-        found = resolve(standing, one, Lane(before), now_ms)
-        if found is None:
-            continue
-        settled[config] = found
-        if found.lane != before:
-            lanes[host] = int(found.lane)
-        if found.fate is DeliveryFate.ARRIVED:
-            arrived.append(one.number)
-        elif found.fate is not DeliveryFate.STOPPED:
-            failed.append((one.number, found.fate is DeliveryFate.DEAD, one.reason))
-        if found.due_ms is not None:
-            wakes.add(host, found.due_ms, found.size)
-    _write_settled(tables, settled, arrived, failed)
-    wakes.write(tables)
-    tables.execute_rows("change_lanes", list(lanes.items()))
-    measured = [config for config, found in settled.items() if found.measures]
-    if measured:
-        hosts = {host for (host,) in _rows(tables, "measure", _numbers(measured))}
+def _write_settlements(tables: Tables, changes: Settlements) -> None:
+    for config in changes.stopped:
+        tables.cursor.execute(tables.sql["stop_webhook"], (config,))
+        tables.cursor.execute(tables.sql["delete_owed"], (config,))
+    _run(tables, "delete_deliveries", changes.arrived)
+    tables.execute_rows("fail_deliveries", changes.failed)
+    _run(tables, "merge_waiting", changes.crowded)
+    tables.execute_rows("free_webhooks", changes.freed)
+    _wake(tables, changes.woken)
+    if changes.measured:
+        hosts = {host for (host,) in _rows(tables, "measure", _numbers(changes.measured))}
         tables.cursor.execute(tables.sql["align_hosts"], (_numbers(hosts),))
-    return rest
-
-
-def _write_settled(
-    tables: Tables, settled: Mapping[int, Settling], arrived: Sequence[int], failed: Sequence[Row]
-) -> None:
-    """Write what became of deliveries and of their webhooks, which `settled` has by number."""
-    for config, found in settled.items():
-        if found.fate is DeliveryFate.STOPPED:
-            tables.cursor.execute(tables.sql["stop_webhook"], (config,))
-            tables.cursor.execute(tables.sql["delete_owed"], (config,))
-    if arrived:
-        tables.cursor.execute(tables.sql["delete_deliveries"], (_numbers(arrived),))
-    tables.execute_rows("fail_deliveries", failed)
-    crowded = [config for config, found in settled.items() if found.merges]
-    if crowded:
-        tables.cursor.execute(tables.sql["merge_waiting"], (_numbers(crowded),))
-    freed = [
-        (config, found.due_ms, found.retries, found.size > SMALL_BYTES_MAX)
-        for config, found in settled.items()
-        if found.frees
-    ]
-    tables.execute_rows("free_webhooks", freed)
 
 
 def queue_again(tables: Tables, task_id: str, delivery: Delivery, now_ms: int) -> QueuedAgain:
@@ -302,7 +225,7 @@ def revive(tables: Tables, numbers: Sequence[int], now_ms: int) -> int:
     if found:
         tables.cursor.execute(tables.sql["revive"], (_numbers(number for number, _, _ in found),))
         configs = _numbers({config for _, config, _ in found})
-        _wake(tables, set(_rows(tables, "wake_revived", configs, now_ms)), now_ms)
+        _wake_now(tables, _rows(tables, "wake_revived", configs, now_ms), now_ms)
     return len(found)
 
 
@@ -318,7 +241,7 @@ def hasten(tables: Tables, numbers: Sequence[int], now_ms: int) -> int:
     found = _rows(tables, "some_pending", _numbers(numbers), now_ms)
     if found:
         configs = _numbers({config for _, config, _ in found})
-        _wake(tables, set(_rows(tables, "hasten", configs, now_ms)), now_ms)
+        _wake_now(tables, _rows(tables, "hasten", configs, now_ms), now_ms)
     return len(found)
 
 
@@ -337,12 +260,22 @@ def drop_pending(tables: Tables, numbers: Sequence[int], now_ms: int) -> int:
     return len(found)
 
 
-def _wake(tables: Tables, places: Iterable[tuple[int, int]], now_ms: int) -> None:
+def _wake_now(tables: Tables, places: Iterable[tuple[int, int]], now_ms: int) -> None:
     """Make hosts due now, each for its small (0) or large (1) deliveries."""
+    _wake(tables, [(host, now_ms, large) for host, large in places])
+
+
+def _wake(tables: Tables, woken: Iterable[tuple[int, int, bool | int]]) -> None:
     wakes = _Wakes()
-    for host, large in places:
-        wakes.add(host, now_ms, SMALL_BYTES_MAX + large)
+    for host, due_ms, large in woken:
+        wakes.add(host, due_ms, large)
     wakes.write(tables)
+
+
+def _run(tables: Tables, name: str, numbers: Sequence[int]) -> None:
+    """Run a statement about the rows with these numbers, if there are any."""
+    if numbers:
+        tables.cursor.execute(tables.sql[name], (_numbers(numbers),))
 
 
 def _host(tables: Tables, name: str) -> int:

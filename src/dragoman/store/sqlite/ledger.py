@@ -24,7 +24,7 @@ from dragoman.store.api import (
 )
 from dragoman.store.codec import LARGE_BYTES, TERMINAL_FROM, Codec
 from dragoman.store.guard import refusal
-from dragoman.store.outbox import Delivery
+from dragoman.store.outbox import Delivery, Settled
 from dragoman.store.quotas import Room
 from dragoman.store.sqlite.deliveries import (
     Begun,
@@ -80,7 +80,7 @@ class Plan(Struct):
     keep: list[tuple[str, Webhook]] = []
     begun: list[Begun] = []
     owing: list[tuple[int, Delivery]] = []
-    settlements: list[Settlement] = []
+    settlements: list[Settled] = []
     rest: list[tuple[int, Write]] = []
 
 
@@ -113,7 +113,7 @@ class Ledger:
             Stop: lambda stop, _: self._execute("request_cancel", stop.id),
             Registering: lambda write, now_ms: register(tables, write, now_ms),
             Removal: lambda removal, _: remove(tables, removal),
-            Settlement: lambda write, now_ms: settle(tables, (write,), now_ms),
+            Settlement: lambda write, now_ms: settle(tables, (write.settled,), now_ms),
             Remembrance: self._remember_answer,
             ProbeWrite: lambda _, now_ms: self._execute("probe", now_ms),
             TaskClaim: self._claim,
@@ -144,7 +144,7 @@ class Ledger:
                     additions.append((place, write))
                     continue
             elif isinstance(write, Settlement):
-                plan.settlements.append(write)
+                plan.settlements.append(write.settled)
                 continue
             elif isinstance(write, Stop | Registering | Removal):
                 seen.ids.add(write.id)

@@ -52,8 +52,8 @@ UPDATE push_configs SET stopped = 1, due_ms = NULL, claimed = NULL, retries = 0 
 SELECT settings FROM push_configs WHERE task = (SELECT task FROM tasks WHERE id = ?1) ORDER BY config;
 
 -- name: webhooks
--- The active webhooks of tasks, as one JSON array of [task, id, config, host, idle, retries].
-SELECT json_group_array(json_array(task, id, config, host, due_ms IS NULL, retries))
+-- The active webhooks of tasks, as one JSON array of [task, id, config, idle, retries, host].
+SELECT json_group_array(json_array(task, id, config, due_ms IS NULL, retries, host))
 FROM push_configs WHERE task IN (SELECT value FROM json_each(?1)) AND NOT stopped;
 
 -- name: merge
