@@ -11,7 +11,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from joserfc import jws
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
+from dragoman.auth.issuers import IssuerEgress
 from dragoman.auth.tokens import Jwks, TokenVerifier
+from dragoman.net.address import Resolver
 from dragoman.net.egress import Egress
 from tests.net.peer import Peer, listening, says, status
 from tests.store.cases.bench import SetClock
@@ -108,18 +110,9 @@ async def verifying(
     guarded: Egress | None = None,
 ) -> AsyncIterator[TokenVerifier]:
     """Tokens of that issuer, verified; `guarded` lets nothing through unless it is given."""
-    named = Egress()
-    guarded = guarded or Egress(lambda address: "refused")
-    jwks = Jwks(
-        issuer=url or issuer.url,
-        jwks_url=jwks_url,
-        algorithms=algorithms,
-        named=named,
-        guarded=guarded,
-        clock=issuer.clock,
-    )
+    issuers = IssuerEgress(Egress(), guarded or Egress(lambda address: "refused"), Resolver())
+    jwks = Jwks(url or issuer.url, jwks_url, algorithms, issuers, issuer.clock)
     try:
         yield TokenVerifier(jwks, audience=AUDIENCE, algorithms=algorithms, leeway_s=30, clock=issuer.clock)
     finally:
-        await named.close()
-        await guarded.close()
+        await issuers.close()

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.auth.issuers import IssuerEgress
 from dragoman.auth.tokens import Jwks, TokenVerifier
 from dragoman.client.credentials import ClientCredentials
 from dragoman.client.errors import NoToken
 from dragoman.model.errors import Unauthorized
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole, Principal, Scope
+from dragoman.net.address import Resolver
 from dragoman.net.egress import Egress
 from tests.ports import kept_port
 from tests.processes import ENDS_WITH_US
@@ -95,7 +97,7 @@ def provider(tmp_path: Path) -> Iterator[Provider]:
 
 def tokens_of(provider: Provider, egress: Egress, clock: Later, audience: str = AUDIENCE) -> TokenVerifier:
     algorithms = ("RS256", "ES256")
-    jwks = Jwks(issuer=provider.url, jwks_url=None, algorithms=algorithms, named=egress, guarded=Egress(), clock=clock)
+    jwks = Jwks(provider.url, None, algorithms, IssuerEgress(egress, Egress(), Resolver()), clock)
     return TokenVerifier(jwks, audience=audience, algorithms=algorithms, leeway_s=30, clock=clock)
 
 

@@ -17,11 +17,12 @@ import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import quote_plus, urlencode, urlsplit
+from urllib.parse import quote_plus, urlencode
 
 import msgspec
 from msgspec import Struct
 
+from dragoman.auth.issuers import IssuerEgress
 from dragoman.auth.sessions import LONGEST_MS
 from dragoman.auth.tokens import (
     DISCOVERY_PATH,
@@ -36,7 +37,6 @@ from dragoman.auth.tokens import (
 )
 from dragoman.model.errors import Forbidden, TooManyRequests, Unauthorized, Unavailable
 from dragoman.model.ids import Clock
-from dragoman.net.egress import Egress
 from dragoman.net.errors import EgressError
 from dragoman.net.target import Target, target
 from dragoman.store.api import StoreError
@@ -137,16 +137,14 @@ class _TokenAnswer(Struct, frozen=True):
 
 
 class ProviderSignIn:
-    """Signs operators in by one provider. `named` is the egress to its own host, `guarded` that to others it names."""
+    """Signs operators in by one provider."""
 
     def __init__(
         self,
         provider: Provider,
         jwks: Jwks,
-        *,
         algorithms: Collection[str],
-        named: Egress,
-        guarded: Egress,
+        issuers: IssuerEgress,
         shared: Shared,
         clock: Clock,
         leeway_s: float,
@@ -155,8 +153,7 @@ class ProviderSignIn:
         self.lasts_s = EXCHANGE_MS // 1000
         """How long a sign-in may take, in seconds."""
         self._signed = SignedTokens(jwks, algorithms)
-        self._named = named
-        self._guarded = guarded
+        self._issuers = issuers
         self._shared = shared
         self._clock = clock
         self._leeway_s = leeway_s
@@ -262,7 +259,7 @@ class ProviderSignIn:
             pair = f"{quote_plus(provider.client_id)}:{quote_plus(provider.client_secret)}"
             headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         try:
-            reply = await self._way(metadata.token).request(
+            reply = await self._issuers.to(metadata.token, self.provider.issuer).request(
                 "POST", metadata.token, timeout_s=FETCH_S, headers=headers, body=urlencode(form).encode()
             )
         except EgressError as error:
@@ -330,7 +327,7 @@ class ProviderSignIn:
     async def _fetch(self) -> _Metadata:
         issuer = self.provider.issuer
         url = issuer + DISCOVERY_PATH
-        document = read_document(await get_json(self._named, url), url)
+        document = read_document(await get_json(self._issuers.named, url), url)
         said = document.get("issuer")
         if not isinstance(said, str) or not same_issuer(said, issuer):  # Discovery §4.3: MUST be identical
             raise IssuerFault(f"its discovery document is that of another issuer, {said!r:.200}")
@@ -351,10 +348,6 @@ class ProviderSignIn:
             and "client_secret_basic" not in methods
             and "client_secret_post" in methods,
         )
-
-    def _way(self, to: Target) -> Egress:
-        """The egress to a URL of the provider: only its own host counts as named by the operator."""
-        return self._named if to.host == urlsplit(self.provider.issuer).hostname else self._guarded
 
     def _is_issuer(self, said: str) -> bool:
         return same_issuer(said, self.provider.issuer)

@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 from joserfc import jws
@@ -21,6 +20,7 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 from joserfc.util import urlsafe_b64decode
 from msgspec import UNSET, Struct, UnsetType
 
+from dragoman.auth.issuers import IssuerEgress
 from dragoman.model.errors import Unauthorized, Unavailable
 from dragoman.model.ids import Clock
 from dragoman.model.principal import AccessRole, Principal, Scope, reach_of
@@ -98,28 +98,16 @@ class IssuerFault(Exception):
 
 
 class Jwks:
-    """The keys of one issuer, fetched on demand.
-
-    `named` is the egress to hosts that the operator named, `guarded` the one to other hosts to which the issuer refers.
-    The caller closes both.
-    """
+    """The keys of one issuer, fetched on demand."""
 
     def __init__(
-        self,
-        *,
-        issuer: str,
-        jwks_url: str | None,
-        algorithms: Collection[str],
-        named: Egress,
-        guarded: Egress,
-        clock: Clock,
+        self, issuer: str, jwks_url: str | None, algorithms: Collection[str], issuers: IssuerEgress, clock: Clock
     ) -> None:
         self.issuer = issuer.rstrip("/")
         self.discovery_url = self.issuer + DISCOVERY_PATH
         self._jwks_url = jwks_url
         self._algorithms = frozenset(algorithms) & KINDS.keys()
-        self._named = named
-        self._guarded = guarded
+        self._issuers = issuers
         self._clock = clock
         self._keys: tuple[Verifier, ...] = ()
         self._fresh_until_ms = 0
@@ -175,7 +163,8 @@ class Jwks:
         self._tried_ms = self._clock.now_ms()
         try:
             url = self._jwks_url or await self._discover()
-            reply = await (get_json(self._named, url) if self._jwks_url else self._fetch_referred(target(url)))
+            to = target(url)
+            reply = await get_json(self._issuers.named if self._jwks_url else self._issuers.to(to, self.issuer), to)
             document = read_document(reply, url)
             jwks = document.get("keys")
             if not isinstance(jwks, list):
@@ -193,13 +182,8 @@ class Jwks:
 
     async def _discover(self) -> str:
         """Discover the URL of the issuer's keys."""
-        document = read_document(await get_json(self._named, self.discovery_url), self.discovery_url)
+        document = read_document(await get_json(self._issuers.named, self.discovery_url), self.discovery_url)
         return keys_url(document, self.issuer)
-
-    async def _fetch_referred(self, to: Target) -> HttpReply:
-        """Fetch a URL that the issuer named. Only the issuer's own host counts as named by the operator."""
-        own = urlsplit(self.issuer).hostname
-        return await get_json(self._named if to.host == own else self._guarded, to)
 
 
 async def get_json(egress: Egress, url: str | Target) -> HttpReply:

@@ -19,6 +19,7 @@ from dragoman.agents.python.threads import Threads
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.attendance import Attendance
 from dragoman.auth.authenticator import Authenticator
+from dragoman.auth.issuers import IssuerEgress
 from dragoman.auth.keys import make_key
 from dragoman.auth.operator_token import new_token
 from dragoman.auth.proxies import TrustedProxies
@@ -41,7 +42,7 @@ from dragoman.engine.handlers.tracing import Traced
 from dragoman.engine.key_stops import KeyStops
 from dragoman.engine.policy import EngineSettings
 from dragoman.net.address import Resolver
-from dragoman.server.callers import IssuerEgress, make_authenticator
+from dragoman.server.callers import make_authenticator
 from dragoman.server.files import ServedFiles, open_files
 from dragoman.server.key_stops import KeyStopper
 from dragoman.server.observation import Observation

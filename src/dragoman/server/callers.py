@@ -9,17 +9,13 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from msgspec import Struct
-
 from dragoman.auth.authenticator import Authenticator
+from dragoman.auth.issuers import IssuerEgress
 from dragoman.auth.keys import id_of
 from dragoman.bindings.callers import OwnHosts
 from dragoman.config import Config, loopback
 from dragoman.dialects.registry import load_profile
 from dragoman.model.ids import Clock
-from dragoman.net.address import Guard, Resolver
-from dragoman.net.dialer import operator_named
-from dragoman.net.egress import Egress
 from dragoman.server.errors import StartError
 from dragoman.store.api import Store
 from dragoman.store.keyring import key_state
@@ -35,35 +31,6 @@ MEMORY = "memory:"
 
 KEYS_NAMED = 10
 """Most keys that a warning names."""
-
-KEYS_BYTES_MAX = 1 << 20
-"""The largest key set that is read; a large issuer has some ten keys of 2 KB."""
-
-
-class IssuerEgress(Struct, frozen=True):
-    """Egress to token issuers. `named` dials hosts that the operator named, `guarded` the hosts that these refer to.
-
-    `resolver` finds the addresses of the latter. It is closed with them.
-    """
-
-    named: Egress
-    guarded: Egress
-    resolver: Resolver
-
-    @classmethod
-    def over(cls, resolver: Resolver) -> "IssuerEgress":
-        """Make both. They dial nothing before they are used."""
-        return cls(
-            Egress(operator_named, max_answer_bytes=KEYS_BYTES_MAX),
-            Egress(Guard(), max_answer_bytes=KEYS_BYTES_MAX, resolver=resolver),
-            resolver,
-        )
-
-    async def close(self) -> None:
-        """Close every connection, and end the look-ups."""
-        await self.named.close()
-        await self.guarded.close()
-        await self.resolver.close()
 
 
 async def make_authenticator(
@@ -118,14 +85,7 @@ def _make_tokens(config: Config, clock: Clock, issuers: IssuerEgress) -> "TokenV
         )
     from dragoman.auth.tokens import Jwks, TokenVerifier
 
-    jwks = Jwks(
-        issuer=config.jwt_issuer,
-        jwks_url=config.jwt_jwks_url,
-        algorithms=config.jwt_algorithms,
-        named=issuers.named,
-        guarded=issuers.guarded,
-        clock=clock,
-    )
+    jwks = Jwks(config.jwt_issuer, config.jwt_jwks_url, config.jwt_algorithms, issuers, clock)
     return TokenVerifier(
         jwks,
         audience=config.jwt_audience,

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from dragoman.auth.authenticator import Authenticator
+from dragoman.auth.issuers import IssuerEgress
 from dragoman.auth.sessions import OperatorSessions
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.console import CALLBACK, Console, Pages, ProviderDoor
@@ -18,7 +19,6 @@ from dragoman.bindings.remote import RemoteAgents, RemoteWays
 from dragoman.config import Config, loopback, read_secret
 from dragoman.engine.admin.access import AccessNotes
 from dragoman.engine.handlers.audit import Trail
-from dragoman.server.callers import IssuerEgress
 from dragoman.server.errors import StartError
 from dragoman.store.api import Store
 
@@ -130,21 +130,6 @@ def _make_sign_in(config: Config, provider: "Provider", store: Store, issuers: I
     from dragoman.auth.oidc import ProviderSignIn
     from dragoman.auth.tokens import Jwks
 
-    jwks = Jwks(
-        issuer=provider.issuer,
-        jwks_url=None,
-        algorithms=config.jwt_algorithms,
-        named=issuers.named,
-        guarded=issuers.guarded,
-        clock=store.clock,
-    )
-    return ProviderSignIn(
-        provider,
-        jwks,
-        algorithms=config.jwt_algorithms,
-        named=issuers.named,
-        guarded=issuers.guarded,
-        shared=store.shared,
-        clock=store.clock,
-        leeway_s=config.jwt_leeway_s,
-    )
+    algorithms, clock = config.jwt_algorithms, store.clock
+    jwks = Jwks(provider.issuer, None, algorithms, issuers, clock)
+    return ProviderSignIn(provider, jwks, algorithms, issuers, store.shared, clock, config.jwt_leeway_s)

@@ -2,9 +2,9 @@
 
 import pytest
 
+from dragoman.auth.issuers import IssuerEgress
 from dragoman.net.address import Resolver
 from dragoman.net.errors import AddressRefused
-from dragoman.server.callers import IssuerEgress
 
 
 class CountedResolver(Resolver):
