@@ -42,9 +42,10 @@ from dragoman.store.api import (
 )
 from dragoman.store.guard import expect_seq, refusal
 from dragoman.store.outbox import Lane
+from dragoman.store.quotas import Room
 from dragoman.store.replicas import Replica
 from dragoman.store.shared import SharedEntry
-from dragoman.store.usage import AnswerUsage
+from dragoman.store.usage import DAY_MS, AnswerUsage
 from dragoman.store.worker_leases import WORKER, LeaseFault, LeaseTable, WorkerLease
 from tests.simulation.outbox import OutboxRows, Webhook
 
@@ -55,8 +56,6 @@ MISSED_MAX = 3
 """How many events the writer of a worker's single word is given that it has not read. It reads more of them itself."""
 
 FOR_EVER_MS = 1 << 60
-
-DAY_MS = 86_400_000
 
 
 class Page(Struct, gc=False):
@@ -128,7 +127,7 @@ class Moment(Struct):
     replicas: dict[str, ReplicaRow]
     agents_seen_ms: dict[str, int]
     calls: dict[bytes, tuple[Repeat, int, float]]
-    days: dict[tuple[str, int], int]
+    days: dict[tuple[int, str], int]
     shared: dict[str, SharedRow]
     leases: LeaseTable
     numbers: int
@@ -221,7 +220,7 @@ class Database:
         self._witness = witness
         self._lag_s = lag_s
         self._calls: dict[bytes, tuple[Repeat, int, float]] = {}
-        self._days: dict[tuple[str, int], int] = {}
+        self._days: dict[tuple[int, str], int] = {}
         self._shared: dict[str, SharedRow] = {}
         self.leases = LeaseTable(now_s)
         """The leases of workers."""
@@ -263,8 +262,8 @@ class Database:
         self._await_others(self.rows.get(head.id), dedupe)
         if dedupe is not None and (known := self._known(dedupe)) is not None:
             return self._first(new.write, head.id, 0) or known
-        if (limit := self._over(head.owner, new.quota)) is not None:
-            return self._first(new.write, head.id, 0) or OverQuota(limit)
+        if (refused := self._over(head.owner, new.quota)) is not None:
+            return self._first(new.write, head.id, 0) or refused
         if head.id in self.rows:
             return self._first(new.write, head.id, 0) or Exists(head.id)
         row = Row(
@@ -280,7 +279,7 @@ class Database:
         )
         self._add(by, row, new.events, new.write, None)
         if new.quota is not None and new.quota.max_daily_tasks:
-            day = (head.owner, new.quota.day)
+            day = (new.quota.day, head.owner)
             self._days[day] = self._days.get(day, 0) + 1
         if new.push is not None:
             row.pushed = True
@@ -463,15 +462,11 @@ class Database:
             return None
         return found[0]
 
-    def _over(self, owner: str, quota: Quota | None) -> str | None:
-        if quota is None:
-            return None
-        unended = sum(row.head.owner == owner and row.state not in TERMINAL for row in self.rows.values())
-        if quota.max_open_tasks and unended >= quota.max_open_tasks:
-            return "max_open_tasks"
-        if quota.max_daily_tasks and self._days.get((owner, quota.day), 0) >= quota.max_daily_tasks:
-            return "max_daily_tasks"
-        return None
+    def _over(self, owner: str, quota: Quota | None) -> OverQuota | None:
+        def open_tasks(owner: str) -> int:
+            return sum(row.head.owner == owner and row.state not in TERMINAL for row in self.rows.values())
+
+        return Room(open_tasks, lambda day: self._days.get(day, 0)).refusal(owner, quota)
 
     def sweep(self, now_ms: int, task_age_ms: int, log_age_ms: int, waiting_age_ms: int) -> int:
         """As the protocol says, all at once. A row whose last version is not shown yet is locked, and left out."""
@@ -492,7 +487,7 @@ class Database:
                 self.change(task_id, pruned=True, snapshot=self.record(task_id))
                 deleted += 1
         expired = [key for key, (_, until_ms, _) in self._calls.items() if until_ms <= now_ms]
-        past = [key for key in self._days if key[1] < now_ms // DAY_MS - 1]
+        past = [key for key in self._days if key[0] < now_ms // DAY_MS - 1]
         for call in expired:
             del self._calls[call]
         for day in past:

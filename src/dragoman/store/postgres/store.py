@@ -63,11 +63,12 @@ from dragoman.store.postgres.replicas import SharedReplicas
 from dragoman.store.postgres.shared import SharedRows
 from dragoman.store.postgres.statements import PostgresStatements
 from dragoman.store.postgres.submission import Submission
-from dragoman.store.postgres.sweep import Horizon, delete_tasks, sweep
+from dragoman.store.postgres.sweep import delete_tasks, sweep
 from dragoman.store.postgres.worker_leases import LeaseRows
 from dragoman.store.postgres.writer import Writer
 from dragoman.store.receipts import Receipts
 from dragoman.store.replicas import Heartbeat, Replicas
+from dragoman.store.retention import Horizon
 from dragoman.store.shared import Shared
 from dragoman.store.sql.audit import AuditTable
 from dragoman.store.sql.figures import read_figures

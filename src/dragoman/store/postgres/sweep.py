@@ -6,36 +6,16 @@ sweep at once: they take different rows.
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from msgspec import Struct
-
 from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.pool import Pool
-
-BATCH_TASKS = 50
-"""Tasks deleted in one transaction, which takes about as long as a busy batch of appends."""
-
-BATCH_ROWS = 500
-"""Calls, days and counters deleted in one transaction; each is one small row."""
+from dragoman.store.retention import BATCH_ROWS, BATCH_TASKS, Horizon
 
 MERGED_ROWS = 10_000
 """Counters of replicas that are gone, added up in one transaction once nothing else is left to do. Finding them reads
 all counters. Nobody waits for their locks."""
 
-DAY_MS = 86_400_000
-
-INTERRUPTED, ENDED, PRUNED = 0, 1, 2
-
 LANE = 100
 """The counters to which a sweep adds. No batch of writes uses them."""
-
-
-class Horizon(Struct, frozen=True):
-    """The ages at which rows expire, counted from `now_ms`. An age below 0 is never reached."""
-
-    now_ms: int
-    task_age_ms: int
-    log_age_ms: int
-    waiting_age_ms: int
 
 
 RemoveWebhooks = Callable[[DatabaseConnection, list[int]], Awaitable[None]]
@@ -50,7 +30,7 @@ async def sweep(
     if not deleted and horizon.log_age_ms >= 0:
         deleted = await _count(pool, sql["sweep_logs"], horizon.now_ms - horizon.log_age_ms, BATCH_TASKS)
     deleted += await _count(pool, sql["sweep_calls"], horizon.now_ms, BATCH_ROWS)
-    deleted += await _count(pool, sql["sweep_days"], horizon.now_ms // DAY_MS - 1, BATCH_ROWS)
+    deleted += await _count(pool, sql["sweep_days"], horizon.yesterday, BATCH_ROWS)
     if not deleted:
         await _count(pool, sql["forget_contexts"])
         for name in ("merge_counts", "merge_usage"):
@@ -73,9 +53,8 @@ async def delete_tasks(
 async def _sweep_tasks(
     pool: Pool, sql: Mapping[str, str], replica: str, horizon: Horizon, remove_webhooks: RemoveWebhooks
 ) -> int:
-    ages = ((PRUNED, horizon.task_age_ms), (ENDED, horizon.task_age_ms), (INTERRUPTED, horizon.waiting_age_ms))
     deleted, left = 0, BATCH_TASKS
-    for kind, age_ms in ages:
+    for kind, age_ms in horizon.ages:
         if age_ms < 0 or left <= 0:
             continue
         async with pool.transaction() as connection:

@@ -50,6 +50,7 @@ from dragoman.store.outage import WriteRecord
 from dragoman.store.outbox import Outbox
 from dragoman.store.receipts import Receipts
 from dragoman.store.replicas import LocalReplicas, Replicas
+from dragoman.store.retention import Horizon
 from dragoman.store.shared import Shared
 from dragoman.store.sql.audit import AuditTable
 from dragoman.store.sql.figures import read_figures
@@ -71,7 +72,7 @@ from dragoman.store.sqlite.recent import RecentTasks
 from dragoman.store.sqlite.schema import migrate, migrate_beside, migrations, read_statements
 from dragoman.store.sqlite.shared import SharedTable
 from dragoman.store.sqlite.statements import SqliteStatements
-from dragoman.store.sqlite.sweep import Horizon, find_victims
+from dragoman.store.sqlite.sweep import find_victims
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writer import Writer
 from dragoman.store.sqlite.writes import (

@@ -10,54 +10,31 @@ Later writes reuse freed pages, so that a file with a steady retention does not 
 
 from typing import Any
 
-from msgspec import Struct
 from msgspec.json import encode
 
 from dragoman.store.codec import TERMINAL_FROM
+from dragoman.store.retention import BATCH_ROWS, BATCH_TASKS, ENDED, Horizon
 from dragoman.store.sqlite.connection import fetch
 from dragoman.store.sqlite.deliveries import remove_all
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Deletion, Sweep, Victim
 
-BATCH_TASKS = 50
-"""Tasks deleted in one transaction, which takes about as long as a busy batch of appends."""
-
-DAY_MS = 86_400_000
-
-BATCH_CALLS = 500
-"""Calls deleted in one transaction; each is one small row. They are stored nearly in the order of their expiry."""
-
-SWEPT_DAYS = 500
-"""Days of owners deleted in one transaction; each is one small row."""
-
-INTERRUPTED, ENDED, PRUNED = 0, 1, 2
-
-
-class Horizon(Struct, frozen=True):
-    """The ages at which rows expire, counted from `now_ms`. An age below 0 is never reached."""
-
-    now_ms: int
-    task_age_ms: int
-    log_age_ms: int
-    waiting_age_ms: int
-
 
 def find_victims(reads: Reads, horizon: Horizon) -> Sweep | None:
     """Find the next batch; None if nothing has expired."""
     with reads.moment():
         whole: list[Victim] = []
-        ages = ((PRUNED, horizon.task_age_ms), (ENDED, horizon.task_age_ms), (INTERRUPTED, horizon.waiting_age_ms))
-        for kind, age_ms in ages:
+        for kind, age_ms in horizon.ages:
             whole += _older(reads, kind, horizon.now_ms, age_ms, BATCH_TASKS - len(whole))
         logs = [] if whole else _older(reads, ENDED, horizon.now_ms, horizon.log_age_ms, BATCH_TASKS)
-        front: list[Any] = fetch(reads.cursor, reads.sql["oldest_calls"], (BATCH_CALLS,))
-        yesterday = horizon.now_ms // DAY_MS - 1
-        days = reads.cursor.execute(reads.sql["old_days"], (yesterday,)).get is not None
+        # calls are stored nearly in the order of their expiry
+        front: list[Any] = fetch(reads.cursor, reads.sql["oldest_calls"], (BATCH_ROWS,))
+        days = reads.cursor.execute(reads.sql["old_days"], (horizon.yesterday,)).get is not None
     calls = tuple(call for call, expires_ms in front if expires_ms <= horizon.now_ms)
     if not (whole or logs or calls or days):
         return None
-    return Sweep(tuple(whole), tuple(logs), calls, horizon.now_ms, yesterday if days else 0)
+    return Sweep(tuple(whole), tuple(logs), calls, horizon.now_ms, horizon.yesterday if days else 0)
 
 
 def _older(reads: Reads, kind: int, now_ms: int, age_ms: int, limit: int) -> list[Victim]:
@@ -80,7 +57,7 @@ def delete_victims(tables: Tables, sweep: Sweep) -> int:
     if sweep.calls:
         cursor.execute(sql["delete_calls"], (str(list(sweep.calls)), sweep.now_ms))
     if sweep.days_before:
-        cursor.execute(sql["delete_days"], (sweep.days_before, SWEPT_DAYS))
+        cursor.execute(sql["delete_days"], (sweep.days_before, BATCH_ROWS))
     return tables.connection.total_changes() - before
 
 
