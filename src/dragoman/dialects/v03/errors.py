@@ -1,7 +1,6 @@
-"""The errors of 0.3: the code, name and HTTP status of each, for JSON-RPC and for HTTP+JSON.
+"""The errors of 0.3: the name of each, and its HTTP status over HTTP+JSON. Codes are those of 1.0.
 
-Invariant: codes -32001 to -32007 mean what A2A 0.3 §8.2 says; an error without a code in 0.3 has that of 1.0, or
-JSON-RPC's.
+Invariant: codes -32001 to -32007 mean what A2A 0.3 §8.2 says, as they do in 1.0.
 """
 
 from typing import Any, NamedTuple
@@ -9,88 +8,83 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dragoman.dialects.jsonrpc import clean
+from dragoman.dialects.v1.errors import row as row_of_1
+from dragoman.dialects.v1.errors import rpc_status
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, InvalidParams
 
 
 class _Row(NamedTuple):
-    code: int
     name: str
     status: int
 
 
 _ROWS: dict[type[A2AError], _Row] = {
-    errors.ParseError: _Row(-32700, "JSONParseError", 400),
-    errors.InvalidRequest: _Row(-32600, "InvalidRequestError", 400),
-    errors.MethodNotFound: _Row(-32601, "MethodNotFoundError", 404),
-    errors.InvalidParams: _Row(-32602, "InvalidParamsError", 422),
-    errors.LeaseLost: _Row(-32602, "InvalidParamsError", 422),
-    errors.InternalError: _Row(-32603, "InternalError", 500),
-    errors.TaskNotFound: _Row(-32001, "TaskNotFoundError", 404),
-    errors.TaskNotCancelable: _Row(-32002, "TaskNotCancelableError", 409),
-    errors.PushNotificationNotSupported: _Row(-32003, "PushNotificationNotSupportedError", 501),
-    errors.UnsupportedOperation: _Row(-32004, "UnsupportedOperationError", 501),
-    errors.ContentTypeNotSupported: _Row(-32005, "ContentTypeNotSupportedError", 415),
-    errors.InvalidAgentResponse: _Row(-32006, "InvalidAgentResponseError", 502),
-    errors.ExtendedAgentCardNotConfigured: _Row(-32007, "AuthenticatedExtendedCardNotConfiguredError", 404),
-    errors.ExtensionSupportRequired: _Row(-32008, "ExtensionSupportRequiredError", 400),
-    errors.VersionNotSupported: _Row(-32009, "VersionNotSupportedError", 400),
-    errors.AgentNotFound: _Row(-32602, "InvalidParamsError", 404),
-    errors.NotFound: _Row(-32601, "MethodNotFoundError", 404),
-    errors.MethodNotAllowed: _Row(-32600, "InvalidRequestError", 405),
-    errors.UnsupportedMediaType: _Row(-32600, "InvalidRequestError", 415),
-    errors.PayloadTooLarge: _Row(-32600, "InvalidRequestError", 413),
-    errors.RequestTimeout: _Row(-32600, "InvalidRequestError", 408),
-    errors.Unavailable: _Row(-32000, "InternalError", 503),
-    errors.AgentOffline: _Row(-32000, "InternalError", 503),
-    errors.TaskTimeout: _Row(-32000, "InternalError", 504),
-    errors.AgentFailed: _Row(-32603, "InternalError", 500),
-    errors.Unauthorized: _Row(-32000, "InternalError", 401),
-    errors.Forbidden: _Row(-32000, "InternalError", 403),
-    errors.TooManyRequests: _Row(-32000, "InternalError", 429),
+    errors.ParseError: _Row("JSONParseError", 400),
+    errors.InvalidRequest: _Row("InvalidRequestError", 400),
+    errors.MethodNotFound: _Row("MethodNotFoundError", 404),
+    errors.InvalidParams: _Row("InvalidParamsError", 422),
+    errors.LeaseLost: _Row("InvalidParamsError", 422),
+    errors.InternalError: _Row("InternalError", 500),
+    errors.TaskNotFound: _Row("TaskNotFoundError", 404),
+    errors.TaskNotCancelable: _Row("TaskNotCancelableError", 409),
+    errors.PushNotificationNotSupported: _Row("PushNotificationNotSupportedError", 501),
+    errors.UnsupportedOperation: _Row("UnsupportedOperationError", 501),
+    errors.ContentTypeNotSupported: _Row("ContentTypeNotSupportedError", 415),
+    errors.InvalidAgentResponse: _Row("InvalidAgentResponseError", 502),
+    errors.ExtendedAgentCardNotConfigured: _Row("AuthenticatedExtendedCardNotConfiguredError", 404),
+    errors.ExtensionSupportRequired: _Row("ExtensionSupportRequiredError", 400),
+    errors.VersionNotSupported: _Row("VersionNotSupportedError", 400),
+    errors.AgentNotFound: _Row("InvalidParamsError", 404),
+    errors.NotFound: _Row("MethodNotFoundError", 404),
+    errors.MethodNotAllowed: _Row("InvalidRequestError", 405),
+    errors.UnsupportedMediaType: _Row("InvalidRequestError", 415),
+    errors.PayloadTooLarge: _Row("InvalidRequestError", 413),
+    errors.RequestTimeout: _Row("InvalidRequestError", 408),
+    errors.Unavailable: _Row("InternalError", 503),
+    errors.AgentOffline: _Row("InternalError", 503),
+    errors.TaskTimeout: _Row("InternalError", 504),
+    errors.AgentFailed: _Row("InternalError", 500),
+    errors.Unauthorized: _Row("InternalError", 401),
+    errors.Forbidden: _Row("InternalError", 403),
+    errors.TooManyRequests: _Row("InternalError", 429),
 }
 """HTTP+JSON statuses of the official server (0.3.26): its client distinguishes errors by nothing else."""
 
-_OUTSIDE_JSONRPC = frozenset(
-    {
-        errors.AgentNotFound,
-        errors.NotFound,
-        errors.MethodNotAllowed,
-        errors.UnsupportedMediaType,
-        errors.PayloadTooLarge,
-        errors.RequestTimeout,
-        errors.Unavailable,
-        errors.Unauthorized,
-        errors.Forbidden,
-        errors.TooManyRequests,
-    }
-)
-"""Errors of the HTTP request rather than of the call in it; only these have a status other than 200 over JSON-RPC."""
+OFFICIAL_NAMES: dict[type[A2AError], str] = {
+    kind: name for name, kind in {row.name: kind for kind, row in reversed(_ROWS.items())}.items()
+}
+"""The names of the errors that A2A has: the first with a name owns it."""
 
 
 def encode_error(error: A2AError) -> bytes:
     """Encode the `error` member of a JSON-RPC answer; `data` is an object, as @a2a-js/sdk 0.3 types it."""
-    return msgspec.json.encode({"code": _row(error).code, "message": clean(error.message), "data": _data(error)})
+    return msgspec.json.encode({"code": _code(error), "message": clean(error.message), "data": _data(error)})
 
 
 def error_status(error: A2AError) -> int:
     """Return the HTTP status of a JSON-RPC answer: 200, because the error is in the body, unless the HTTP request
     itself failed.
     """
-    return _row(error).status if type(error) in _OUTSIDE_JSONRPC else 200
+    return rpc_status(error)
 
 
 def encode_rest_error(error: A2AError) -> bytes:
     """Encode the body of an HTTP+JSON error: @a2a-js/sdk 0.3 reads `code`, a2a-sdk 1.x speaking 0.3 reads `type`."""
     row = _row(error)
     return msgspec.json.encode(
-        {"type": row.name, "code": row.code, "message": clean(error.message), "data": _data(error)}
+        {"type": row.name, "code": _code(error), "message": clean(error.message), "data": _data(error)}
     )
 
 
 def rest_error_status(error: A2AError) -> int:
     """Return the HTTP status of an HTTP+JSON error."""
     return _row(error).status
+
+
+def _code(error: A2AError) -> int:
+    """Return the code of JSON-RPC."""
+    return row_of_1(error).code
 
 
 def _row(error: A2AError) -> _Row:

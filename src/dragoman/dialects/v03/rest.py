@@ -34,6 +34,7 @@ from dragoman.dialects.v03.encode import (
     submitted,
 )
 from dragoman.dialects.v03.fields import Fields, read
+from dragoman.dialects.v1.operations import TABLE
 from dragoman.model.card import AgentCard
 from dragoman.model.errors import InvalidParams, MethodNotFound
 from dragoman.model.events import (
@@ -164,27 +165,22 @@ def _create_push_config(request: RestRequest, read_bytes: ReadBytes) -> CreatePu
     return CreatePushConfig(config=webhooks.push_config(inner, _task_id(request.path)))
 
 
-def _get_push_config(request: RestRequest, read_bytes: ReadBytes) -> GetPushConfig:
-    return GetPushConfig(task_id=_task_id(request.path), id=_config_id(request.path))
-
-
-def _delete_push_config(request: RestRequest, read_bytes: ReadBytes) -> DeletePushConfig:
-    return DeletePushConfig(task_id=_task_id(request.path), id=_config_id(request.path))
-
-
-_ROUTES: dict[str, Callable[[RestRequest, ReadBytes], Operation]] = {
-    "SendMessage": lambda request, read_bytes: _send(SendMessage, request, read_bytes),
-    "SendStreamingMessage": lambda request, read_bytes: _send(StreamMessage, request, read_bytes),
-    "GetTask": _get_task,
-    "ListTasks": lambda request, _: decode.list_tasks(_query(request)),
-    "CancelTask": lambda request, _: CancelTask(id=_task_id(request.path)),
-    "SubscribeToTask": lambda request, _: Subscribe(id=_task_id(request.path)),
-    "CreateTaskPushNotificationConfig": _create_push_config,
-    "GetTaskPushNotificationConfig": _get_push_config,
-    "ListTaskPushNotificationConfigs": lambda request, _: ListPushConfigs(task_id=_task_id(request.path)),
-    "DeleteTaskPushNotificationConfig": _delete_push_config,
-    "GetExtendedAgentCard": lambda request, _: GetExtendedCard(),
+_DECODERS: dict[type[Operation], Callable[[RestRequest, ReadBytes], Operation]] = {
+    SendMessage: lambda request, read_bytes: _send(SendMessage, request, read_bytes),
+    StreamMessage: lambda request, read_bytes: _send(StreamMessage, request, read_bytes),
+    GetTask: _get_task,
+    ListTasks: lambda request, _: decode.list_tasks(_query(request)),
+    CancelTask: lambda request, _: CancelTask(id=_task_id(request.path)),
+    Subscribe: lambda request, _: Subscribe(id=_task_id(request.path)),
+    CreatePushConfig: _create_push_config,
+    GetPushConfig: lambda request, _: GetPushConfig(task_id=_task_id(request.path), id=_config_id(request.path)),
+    ListPushConfigs: lambda request, _: ListPushConfigs(task_id=_task_id(request.path)),
+    DeletePushConfig: lambda request, _: DeletePushConfig(task_id=_task_id(request.path), id=_config_id(request.path)),
+    GetExtendedCard: lambda request, _: GetExtendedCard(),
 }
+
+_ROUTES = {TABLE[kind].method: decoder for kind, decoder in _DECODERS.items()}
+"""The decoders by route, which has the name of the operation in 1.0."""
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------

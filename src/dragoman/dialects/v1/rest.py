@@ -10,21 +10,26 @@ from msgspec.structs import replace
 
 from dragoman.dialects import json_fields
 from dragoman.dialects.api import RestRequest
+from dragoman.dialects.operations import FieldKind
 from dragoman.dialects.v1.decode import METHODS
+from dragoman.dialects.v1.operations import TABLE
 from dragoman.model.errors import InvalidParams, MethodNotFound
-from dragoman.model.operations import Operation
+from dragoman.model.operations import CancelTask, CreatePushConfig, Operation, SendMessage, StreamMessage
 
-_WITH_BODY = frozenset({"SendMessage", "SendStreamingMessage", "CreateTaskPushNotificationConfig"})
+_WITH_BODY = frozenset(TABLE[operation].method for operation in (SendMessage, StreamMessage, CreatePushConfig))
 """Routes whose fields come in the body, which is required."""
 
-_BODY_OR_NOTHING = frozenset({"CancelTask"})
-"""Routes that some clients send an empty body to."""
+_BODY_OR_NOTHING = TABLE[CancelTask].method
+"""The route that some clients send an empty body to."""
 
 _VARIABLES = ("tenant", "task_id", "id")
 """The path variables of A2A 1.0 §11.3; `id` is the task's, or that of a push configuration below `task_id`."""
 
-_FLAGS = frozenset({"includeArtifacts", "include_artifacts"})
-_TIMES = frozenset({"statusTimestampAfter", "status_timestamp_after"})
+_KINDS = {
+    name: field.kind for row in TABLE.values() for field in row.fields for name in (field.proto_name, field.json_name)
+}
+"""The kinds of fields in a query, by both of their names."""
+
 _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -34,7 +39,7 @@ def decode_rest(request: RestRequest) -> Operation:
     if method is None:
         raise MethodNotFound(request.route)
     _check_text(request.path)
-    if request.route in _WITH_BODY or (request.route in _BODY_OR_NOTHING and request.body.strip()):
+    if request.route in _WITH_BODY or (request.route == _BODY_OR_NOTHING and request.body.strip()):
         fields: msgspec.Struct = json_fields.read(method.decoder, request.body)
     else:
         _check_text(request.query)
@@ -47,15 +52,15 @@ def _values(query: Any) -> dict[str, Any]:
     """Convert query parameters to the values of a JSON body (A2A 1.0 §11.5). Empty ones are absent."""
     values: dict[str, Any] = {}
     for name, text in query.items():
-        if text == "" or name == "metadata":
+        if text == "" or _KINDS.get(name) is FieldKind.OBJECT:
             continue
-        if name in _FLAGS:
+        if _KINDS.get(name) is FieldKind.FLAG:
             values[name] = _TRUTHS.get(text.lower())
             if values[name] is None:
                 raise InvalidParams(name, "must be true or false")
-        elif name in _TIMES:
+        elif _KINDS.get(name) is FieldKind.TIME:
             values[name] = text.replace(" ", "+")  # an offset's plus sign that was not percent-encoded
-        elif name == "status" and text.isascii() and text.isdigit():
+        elif _KINDS.get(name) is FieldKind.STATE and text.isascii() and text.isdigit():
             values[name] = int(text[:9])
         else:
             values[name] = text

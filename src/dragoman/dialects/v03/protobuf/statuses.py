@@ -14,6 +14,7 @@ from google.rpc.status_pb2 import Status
 from dragoman.dialects.api import GrpcStatus
 from dragoman.dialects.client import refusals
 from dragoman.dialects.jsonrpc import clean
+from dragoman.dialects.v03.errors import OFFICIAL_NAMES
 from dragoman.dialects.v1.errors import TABLE
 from dragoman.dialects.v1.protobuf import read_status as read_details
 from dragoman.dialects.v1.protobuf.statuses import CODES, MAX_TEXT
@@ -32,21 +33,9 @@ _OWN_CODES: Mapping[type[A2AError], int] = {
 """The codes that differ from those of 1.0."""
 
 _OFFICIAL: Mapping[type[A2AError], str] = {
-    errors.ParseError: "JSONParseError",
-    errors.InvalidRequest: "InvalidRequestError",
-    errors.MethodNotFound: "MethodNotFoundError",
-    errors.InvalidParams: "InvalidParamsError",
-    errors.InternalError: "InternalError",
-    errors.TaskNotFound: "TaskNotFoundError",
-    errors.TaskNotCancelable: "TaskNotCancelableError",
-    errors.PushNotificationNotSupported: "PushNotificationNotSupportedError",
-    errors.UnsupportedOperation: "UnsupportedOperationError",
-    errors.ContentTypeNotSupported: "ContentTypeNotSupportedError",
-    errors.InvalidAgentResponse: "InvalidAgentResponseError",
+    **OFFICIAL_NAMES,
     # 0.3 calls it AuthenticatedExtendedCardNotConfiguredError, but no client reads that name over gRPC.
     errors.ExtendedAgentCardNotConfigured: "ExtendedAgentCardNotConfiguredError",
-    errors.ExtensionSupportRequired: "ExtensionSupportRequiredError",
-    errors.VersionNotSupported: "VersionNotSupportedError",
 }
 """The names of A2A's errors, as the official SDKs spell them. Any other error has the name of its class."""
 
@@ -73,8 +62,7 @@ def grpc_code(error: A2AError) -> int:
 
 _NAMES: Mapping[str, type[A2AError]] = {
     **{kind.__name__: kind for kind in TABLE if kind is not A2AError and kind not in _OFFICIAL},
-    **{name: kind for kind, name in _OFFICIAL.items()},
-    "AuthenticatedExtendedCardNotConfiguredError": errors.ExtendedAgentCardNotConfigured,
+    **{name: kind for names in (OFFICIAL_NAMES, _OFFICIAL) for kind, name in names.items()},
 }
 
 _MEANINGS: Mapping[int, type[A2AError]] = {
