@@ -16,8 +16,9 @@ from dragoman.store.postgres.database.connection import DatabaseConnection, clos
 from dragoman.store.postgres.database.migrations import migrate, migrations
 from dragoman.store.postgres.database.opening import check_server, open_pool
 from dragoman.store.postgres.database.pool import Pool
-from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
+from dragoman.store.postgres.database.statements import from_text, in_schema, read_statements, to_text
 from dragoman.store.postgres.database.translation import FAILURES, translate
+from dragoman.store.sql.statements import statements_for_postgres
 from dragoman.store.transfer import OF_TASKS, WHOLE, ColumnType, Row, Table
 
 ORIGIN = "copy of"
@@ -195,8 +196,9 @@ async def check(url: str) -> list[str]:
     """One line for each fault in the tables at `url`, as of one moment; none if all is well. Raises StoreError."""
     rows = await open_source(url)
     try:
-        statements = read_statements("checks.sql", rows.schema)
-        return [f"{name}: {tuple(row)}" for name, sql in statements.items() for row in await rows.fetch(sql)]
+        checks = read_statements("checks.sql", rows.schema)
+        checks |= {name: in_schema(sql, rows.schema) for name, sql in statements_for_postgres(checks=True).items()}
+        return [f"{name}: {tuple(row)}" for name, sql in checks.items() for row in await rows.fetch(sql)]
     finally:
         await rows.close()
 

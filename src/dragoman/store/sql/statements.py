@@ -98,14 +98,14 @@ def split_statements(text: str) -> dict[str, str]:
     return {name: _bare(body) for name, body in zip(pieces[::2], pieces[1::2], strict=True)}
 
 
-def statements_for_sqlite() -> dict[str, str]:
-    """All statements of this package, as SQLite spells them."""
-    return {name: _spelled(sql, lambda word: word.sqlite) for name, sql in _all().items()}
+def statements_for_sqlite(*, checks: bool = False) -> dict[str, str]:
+    """All statements of this package but the `checks` of a store, or these alone, as SQLite spells them."""
+    return {name: _spelled(sql, lambda word: word.sqlite) for name, sql in _read(checks).items()}
 
 
-def statements_for_postgres() -> dict[str, str]:
-    """All statements of this package, as PostgreSQL spells them."""
-    return {name: _spelled(sql, lambda word: word.postgres) for name, sql in _all().items()}
+def statements_for_postgres(*, checks: bool = False) -> dict[str, str]:
+    """The same as PostgreSQL spells them."""
+    return {name: _spelled(sql, lambda word: word.postgres) for name, sql in _read(checks).items()}
 
 
 async def repeated(run: Callable[[], Awaitable[T]]) -> T:
@@ -133,10 +133,10 @@ async def sweep_rows(statements: Statements, name: str, before: int, limit: int)
 
 
 @cache
-def _all() -> dict[str, str]:
+def _read(checks: bool) -> dict[str, str]:
     found: dict[str, str] = {}
     for entry in files(__package__).iterdir():
-        if entry.name.endswith(".sql"):
+        if entry.name.endswith(".sql") and (entry.name == "checks.sql") is checks:
             found |= split_statements(entry.read_text(encoding="utf-8"))
     return {name: PIECE.sub(lambda hit: found[hit[1]], sql) for name, sql in found.items()}
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from dragoman.store.api import StoreError
 from dragoman.store.codec import Codec, Unreadable
-from dragoman.store.sql.statements import covers, split_statements
+from dragoman.store.sql.statements import covers, split_statements, statements_for_sqlite
 from dragoman.store.sqlite.connection import InUse, Location, ProcessLock, connect, fetch, locate, translated
 
 log = logging.getLogger("dragoman.store")
@@ -181,12 +181,9 @@ def check(path: Path) -> list[str]:
     Counters match rows, logs have no gaps, nothing belongs to a missing task. Raises StoreError or apsw.Error if the
     file cannot be read.
     """
+    checks = read_statements("checks.sql") | statements_for_sqlite(checks=True)
     connection = connect(locate(f"sqlite:///{path}"), readonly=True)
     try:
-        return [
-            f"{name}: {row}"
-            for name, sql in read_statements("checks.sql").items()
-            for row in fetch(connection.cursor(), sql)
-        ]
+        return [f"{name}: {row}" for name, sql in checks.items() for row in fetch(connection.cursor(), sql)]
     finally:
         connection.close()
