@@ -18,6 +18,7 @@ from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.config import Config
 from dragoman.model.card import Profile
 from dragoman.server import serving
+from tests.kit.agents import hired
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 DEADLINE_S = 60.0
@@ -27,7 +28,7 @@ CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.2)
 @asynccontextmanager
 async def at_work(*command: str) -> AsyncIterator[aiohttp.ClientSession]:
     """A server whose only agent is served by the worker that `command` starts."""
-    agent = WorkerAgent(Profile(id="far", name="far", description="Elsewhere", version="1", skills=()), queues=True)
+    agent = hired("far")
     async with serving(CONFIG, [agent]) as url:
         process = await asyncio.create_subprocess_exec(*command, url, "far", stdout=subprocess.PIPE)
         try:

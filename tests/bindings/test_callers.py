@@ -10,18 +10,16 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.bindings.callers import OwnHosts
 from dragoman.cli.serve import banner
 from dragoman.config import AgentEntry, Config
 from dragoman.engine.api import Runner
-from dragoman.model.card import Profile
 from dragoman.model.errors import Forbidden
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole, Scope
 from dragoman.server import StartError, running, serving
 from dragoman.store.open import open_store
-from tests.kit.agents import echoing
+from tests.kit.agents import echoing, hired
 from tests.kit.places import V1, add_keys, calling, sqlite_url
 
 DEADLINE_S = 60.0
@@ -224,7 +222,7 @@ async def test_the_metrics_are_not_for_strangers_where_every_agent_has_a_key() -
 
 
 async def test_who_is_turned_away_at_the_door_is_noted_with_the_agent_that_was_wanted(tmp_path: Path) -> None:
-    away = WorkerAgent(Profile(id="away", name="away", description="Elsewhere", version="1", skills=()))
+    away = hired("away", queues=False)
     async with keyed(tmp_path, away) as (http, keys):
         caller, other = {**V1, "x-api-key": keys["caller"]}, {**V1, "x-api-key": keys["other-only"]}
         chat = {"model": "echo", "messages": [{"role": "user", "content": "x"}]}

@@ -9,11 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Agent, Context
-from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.config import Config
-from dragoman.model.card import Profile
 from dragoman.server import serving
 from tests.bindings.conftest import EXTENSION, V1, Site, message, site
+from tests.kit.agents import hired
 
 APP = "https://app.example.org"
 PREFLIGHT = {"Origin": APP, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "a2a-version"}
@@ -199,7 +198,7 @@ async def test_every_door_of_a_server_refuses_them_in_its_own_words_and_notes_it
         """Say it again."""
         return ctx.text
 
-    away = WorkerAgent(Profile(id="away", name="away", description="Elsewhere", version="1", skills=()))
+    away = hired("away", queues=False)
     config = Config(port=0, store="memory:", shutdown_grace_s=0.1)
     chat = {"model": "echo", "messages": [{"role": "user", "content": "x"}]}
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}

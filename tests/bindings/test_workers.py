@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.config import AgentEntry
-from dragoman.model.card import Profile
 from tests.kit.agents import echoing, hired
 from tests.kit.places import server
 from tests.kit.workers import WorkerDoor
@@ -240,7 +238,7 @@ async def test_a_worker_that_cancels_may_say_so_again(site: WorkerDoor) -> None:
 
 
 async def test_a_late_worker_is_told_to_stop() -> None:
-    late = WorkerAgent(Profile(id="late", name="late", description="Elsewhere", version="1", skills=()), queues=True)
+    late = hired("late")
     late.limit(0.3)
     async with server(late) as http:
         site = WorkerDoor([http])

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, get_args
 import pytest
 from msgspec.structs import replace
 
-from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.engine import delegated_tasks
 from dragoman.engine.api import Run
 from dragoman.engine.delegated_tasks import AGAIN_S
@@ -19,7 +18,6 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.lineage import child_of
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.worker_watch import LOOK_S
-from dragoman.model.card import Profile
 from dragoman.model.message import Part
 from dragoman.model.task import Record, TaskState
 from dragoman.store.api import Store, StoreError
@@ -27,6 +25,7 @@ from dragoman.store.open import open_store
 from dragoman.telemetry.job_group import JobGroup
 from tests.engine.house import House, Scripted, StandingClock, call, echo, house, say, sending
 from tests.engine.test_delegate import order
+from tests.kit.agents import hired
 from tests.store.cases.bench import new_task
 from tests.virtual_time import Waited, in_virtual_time
 
@@ -288,7 +287,7 @@ async def test_silent_and_late_workers_are_looked_for_at_once() -> None:
         store.worker_leases = seen[0]
         return Waited(store)  # type: ignore[return-value]
 
-    workers = WorkerAgent(Profile(id="agent", name="agent", description="Elsewhere", version="1", skills=()))
+    workers = hired("agent", queues=False)
     async with house(workers, url="memory:", seen_as=watched, claim_s=CLAIM_S, poll_s=0.0):  # type: ignore[arg-type]
         await asyncio.sleep(LOOK_S / 2)
         before = Counter(seen[0].asked)

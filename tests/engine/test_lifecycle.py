@@ -10,6 +10,7 @@ from dragoman.model.events import ArtifactChunk, Event, Logged, MessageReceived,
 from dragoman.model.lifecycle import FOLLOWS, Fold, fold
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import INTERRUPTED, STATES, TERMINAL, Progress, Record, TaskHead, TaskState, Usage
+from tests.kit.values import chunk
 
 S = TaskState
 T = "2026-11-20T07:00:00.000Z"
@@ -18,10 +19,6 @@ HEAD = TaskHead(id="t", context_id="c", agent="a", owner="o", dialect="1.0", mou
 
 def user(text: str) -> Message:
     return Message(message_id=text, role=Role.USER, parts=(Part(text=text),))
-
-
-def chunk(*texts: str, key: str = "a", append: bool = True, last: bool = False) -> ArtifactChunk:
-    return ArtifactChunk(Artifact(artifact_id=key, parts=tuple(Part(text=text) for text in texts)), append, last)
 
 
 def folded(*events: Event) -> Record:
@@ -72,13 +69,13 @@ def test_a_record_is_the_same_however_often_it_is_made() -> None:
 
 def test_a_chunk_that_does_not_append_replaces() -> None:
     """A2A 1.0 §4.2.2."""
-    record = folded(chunk("a", append=False), chunk("b", append=False), chunk("x", key="b", append=True))
+    record = folded(chunk("a", append=False), chunk("b", append=False), chunk("x", artifact_id="b", append=True))
     assert texts(record) == ["b"]
     assert texts(record, 1) == ["x"]
 
 
 def test_open_artifacts_are_closed_by_their_last_chunk_or_the_end() -> None:
-    begun = (chunk("a", append=False), chunk("b", key="b", append=False, last=True))
+    begun = (chunk("a", append=False), chunk("b", artifact_id="b", append=False, last=True))
     assert folded(*begun).open_artifacts == ("a",)
     assert folded(*begun, chunk("c", last=True)).open_artifacts == ()
     assert folded(*begun, StatusChanged(S.COMPLETED, T)).open_artifacts == ()
@@ -86,7 +83,7 @@ def test_open_artifacts_are_closed_by_their_last_chunk_or_the_end() -> None:
 
 
 def test_chunked_artifacts_are_those_that_did_not_come_whole() -> None:
-    begun = (chunk("a", append=False), chunk("b", key="b", append=False, last=True))
+    begun = (chunk("a", append=False), chunk("b", artifact_id="b", append=False, last=True))
     assert folded(*begun, chunk("c", last=True), StatusChanged(S.COMPLETED, T)).chunked_artifacts == ("a",)
     assert folded(*begun, chunk("again", append=False, last=True)).chunked_artifacts == ()
     record = folded(*begun)

@@ -15,9 +15,9 @@ from dragoman.engine.log_reader import LogReader
 from dragoman.engine.rules import Decision
 from dragoman.engine.stopping import Stopping
 from dragoman.engine.subscriptions import Tail, TailServices
-from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
+from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import new_id, timestamp
-from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import TaskHead, TaskState
 from dragoman.store.api import (
@@ -39,6 +39,7 @@ from dragoman.store.replicas import LocalReplicas
 from tests.buses import Hub
 from tests.engine.house import StandingClock
 from tests.engine.test_log_turns import Alone, Listening
+from tests.kit.values import chunk
 
 S = TaskState
 TIME = "2026-01-01T00:00:00.000Z"
@@ -51,10 +52,6 @@ def said(text: str) -> Message:
 
 def status(state: TaskState) -> StatusChanged:
     return StatusChanged(state, TIME)
-
-
-def chunk(text: str) -> ArtifactChunk:
-    return ArtifactChunk(Artifact(artifact_id="a", parts=(Part(text=text),)), append=True)
 
 
 def write(*events: Event, epoch: int | None = None) -> Decision:

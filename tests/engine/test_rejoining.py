@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.model.card import Profile
 from dragoman.model.errors import Unavailable
 from dragoman.store.replicas import ReplicaBuried, ReplicaFenced
 from tests.buses import Hub
 from tests.engine.house import DEADLINE_S, Scripted, echo
 from tests.engine.replicas import Replica, Stage, replicas
+from tests.kit.agents import hired
 from tests.kit.waiting import until
 
 
@@ -79,8 +79,7 @@ async def test_a_replica_that_is_cut_off_refuses_at_once_to_give_a_worker_a_task
 
     class Hired(Stage):
         def agent(self) -> WorkerAgent:  # type: ignore[override]
-            profile = Profile(id="agent", name="agent", description="Elsewhere", version="1", skills=())
-            agents.append(WorkerAgent(profile, queues=True))
+            agents.append(hired("agent"))
             return agents[-1]
 
     async with replicas(2, Hired(), Hub().bus) as (one, other):

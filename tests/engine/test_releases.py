@@ -9,7 +9,6 @@ from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.engine import writes
 from dragoman.engine.api import Run
 from dragoman.engine.words import Ask, End, Say
-from dragoman.model.card import Profile
 from dragoman.model.errors import Unavailable
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
@@ -19,6 +18,7 @@ from dragoman.store.worker_leases import WORKER
 from tests.buses import Hub
 from tests.engine.house import DEADLINE_S, say, text_of
 from tests.engine.replicas import Stage, replicas
+from tests.kit.agents import hired
 from tests.kit.waiting import until
 
 S = TaskState
@@ -38,8 +38,7 @@ class Hired(Stage):
         self.agents: list[WorkerAgent] = []
 
     def agent(self) -> WorkerAgent:  # type: ignore[override]
-        profile = Profile(id="agent", name="agent", description="Elsewhere", version="1", skills=())
-        self.agents.append(WorkerAgent(profile, queues=True, lease_s=1000.0))
+        self.agents.append(hired("agent", lease_s=1000.0))
         return self.agents[-1]
 
 

@@ -8,18 +8,18 @@ from dragoman.dialects.kaos import encode
 from dragoman.kaos import Task, TaskState
 from dragoman.kaos.manager import task_of
 from dragoman.model import task as canonical
-from dragoman.model.message import Artifact, Message, Part, Role
-from dragoman.model.task import Record, TaskHead, TaskStatus
+from dragoman.model.message import Artifact, Part, Role
+from dragoman.model.task import Record
+from tests.kit import values
 
 NOW = "2026-11-20T07:00:00.123Z"
 
 
 def record(state: canonical.TaskState, said: str | None = None, **more: Any) -> Record:
-    head = TaskHead(id="t", context_id="s", agent="agent", owner="me", dialect="kaos", mount="/", created_at=NOW)
-    message = None if said is None else Message(message_id="m", role=Role.AGENT, parts=(Part(text=said),))
-    user = Message(message_id="u", role=Role.USER, parts=(Part(text="Analyze this data"),))
-    status = TaskStatus(state=state, message=message, timestamp=NOW)
-    return Record(head=head, seq=1, status=status, history=(user,), **more)
+    head = values.head(context_id="s", owner="me", dialect="kaos", created_at=NOW)
+    message = None if said is None else values.say(said, Role.AGENT)
+    user = values.say("Analyze this data", message_id="u")
+    return values.record(head, state, *more.pop("artifacts", ()), at=NOW, said=message, history=(user,), **more)
 
 
 def test_a_completed_task_has_the_keys_of_the_text_in_its_order() -> None:

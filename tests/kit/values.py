@@ -34,10 +34,16 @@ def head(task_id: str = "t", **fields: Any) -> TaskHead:
 
 
 def record(
-    of: TaskHead, state: TaskState, *artifacts: Artifact, said: Message | None = None, seq: int = 1, **fields: Any
+    of: TaskHead,
+    state: TaskState,
+    *artifacts: Artifact,
+    at: str = AT,
+    said: Message | None = None,
+    seq: int = 1,
+    **fields: Any,
 ) -> Record:
-    """A task as it stands."""
-    status = TaskStatus(state=state, message=said, timestamp=AT)
+    """A task as it stands, since `at`."""
+    status = TaskStatus(state=state, message=said, timestamp=at)
     return Record(head=of, seq=seq, status=status, artifacts=artifacts, **fields)
 
 

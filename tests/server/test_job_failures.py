@@ -26,7 +26,6 @@ from dragoman.engine.delegated_tasks import DelegatedTasks
 from dragoman.engine.effects import Effects
 from dragoman.engine.handlers.usage import UsageExchange
 from dragoman.engine.recovery import Recovery
-from dragoman.model.card import Profile
 from dragoman.server import running, serving
 from dragoman.server.files import ServedFiles
 from dragoman.server.queues import QueueWatch
@@ -45,6 +44,7 @@ from dragoman.testing.agents import echo
 from tests.agents.mcp.peer import at
 from tests.agents.mcp.test_http import Odd, served
 from tests.certificates import Authority
+from tests.kit.values import profile
 from tests.systems.conftest import HOOK, site
 from tests.systems.hooks import ALL, Hooked
 
@@ -112,10 +112,6 @@ class Tooled(WorkerAgent):
 
     async def close(self) -> None:
         await self._tools.close()
-
-
-def profile(name: str) -> Profile:
-    return Profile(id=name, name=name, description=name, version="1", skills=())
 
 
 async def read(http: aiohttp.ClientSession, path: str) -> tuple[int, Json]:

@@ -12,12 +12,11 @@ import aiohttp
 import pytest
 
 from dragoman import Agent
-from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.config import Config
 from dragoman.engine.key_stops import KeyStops
-from dragoman.model.card import Profile
 from dragoman.model.principal import AccessRole
 from dragoman.server import serving
+from tests.kit.agents import hired
 from tests.kit.places import beside
 from tests.postgres import PostgresServer
 from tests.push.receiver import Receiver, receiving
@@ -357,7 +356,7 @@ async def test_a_worker_that_waited_when_its_key_was_stopped_is_told_nothing(tmp
     keys, go = await keys_of(f"sqlite:///{tmp_path}/keys.db"), asyncio.Event()
     await keys.make("worker", "hand", "--role", "agent")
     await keys.make("other worker", "hand", "--role", "agent")
-    far = WorkerAgent(Profile(id="far", name="far", description="Elsewhere", version="1", skills=()), queues=True)
+    far = hired("far")
     config = Config(port=0, store=keys.store, shutdown_grace_s=0.2)
     asked = {"message": message("secret"), "configuration": {"returnImmediately": True}}
     async with (

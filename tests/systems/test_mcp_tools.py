@@ -23,6 +23,7 @@ from dragoman.server import serving
 from dragoman.testing.loopback import CONFIG, client
 from tests.agents.mcp.peer import PYTHON, SCRIPT, at, call, listening, tools
 from tests.kit.values import text_of
+from tests.kit.web import web_site
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
@@ -77,15 +78,8 @@ def model() -> Model:
 
 @pytest.fixture
 async def endpoint(model: Model) -> AsyncIterator[str]:
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", model.complete)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    finally:
-        await runner.cleanup()
+    async with web_site(web.post("/v1/chat/completions", model.complete)) as url:
+        yield f"{url}/v1"
 
 
 Start = Callable[..., Any]

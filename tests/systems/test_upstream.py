@@ -28,6 +28,7 @@ from tests.client.proxy import Fault, before
 from tests.kit.places import asked
 from tests.kit.values import text_of, told_by
 from tests.kit.waiting import until
+from tests.kit.web import web_site
 from tests.ports import kept_port
 from tests.spec.agents import OPTIONAL, Gates, house
 
@@ -425,7 +426,7 @@ async def test_an_agent_whose_card_never_says_the_same_twice_is_not_followed_for
         return web.json_response({"jsonrpc": "2.0", "id": None, "error": error})
 
     routes = (web.get("/.well-known/agent-card.json", card), web.post("/{path:.*}", nothing))
-    async with site(*routes) as url, fronted(partner(url)) as connection:
+    async with web_site(*routes) as url, fronted(partner(url)) as connection:
         task = await asked(connection, "hello")
         assert task.status.state is TaskState.FAILED
         assert len(asked_for) < 20
@@ -567,7 +568,7 @@ async def test_the_card_is_not_read_with_what_a_caller_shows() -> None:
     routes = (web.get("/.well-known/agent-card.json", card), web.post("/{path:.*}", moved))
     caller = ApiKey("callers-own-key-1")
     async with (
-        site(*routes) as url,
+        web_site(*routes) as url,
         serving(CONFIG, [partner(url, forwards=True)]) as front,
         connect(f"{front}/agents/partner", credentials=caller) as connection,
     ):
@@ -616,7 +617,7 @@ async def test_a_token_is_fetched_for_the_upstream(gates: Gates) -> None:
     async def token(request: web.Request) -> web.Response:
         return web.json_response({"access_token": "upstream-key-123456", "token_type": "Bearer", "expires_in": 60})
 
-    async with serving(KEYED, house(gates)) as url, site(web.post("/token", token)) as issuer:
+    async with serving(KEYED, house(gates)) as url, web_site(web.post("/token", token)) as issuer:
         agent = partner(
             url + AT["1.0"],
             make_credentials=lambda egress: ClientCredentials(f"{issuer}/token", "us", "secret", egress=egress),
@@ -626,21 +627,6 @@ async def test_a_token_is_fetched_for_the_upstream(gates: Gates) -> None:
 
 
 # -- no A2A ------------------------------------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def site(*routes: web.RouteDef) -> AsyncIterator[str]:
-    """A server of another make."""
-    app = web.Application()
-    app.add_routes(routes)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    at = web.TCPSite(runner, "127.0.0.1", 0)
-    await at.start()
-    try:
-        yield at.name
-    finally:
-        await runner.cleanup()
 
 
 @pytest.mark.parametrize("card", [None, {"name": "kaos", "url": "http://x", "supportedProtocols": ["chat"]}])
@@ -655,7 +641,7 @@ async def test_without_a2a_it_is_asked_over_chat_completions(card: dict[str, Any
         return web.json_response(card) if card is not None else web.Response(status=404)
 
     routes = (web.post("/v1/chat/completions", complete), web.get("/.well-known/agent.json", card_of))
-    async with site(*routes) as url, fronted(partner(url)) as connection:
+    async with web_site(*routes) as url, fronted(partner(url)) as connection:
         first = await asked(connection, "hello")
         assert (first.status.state, text_of(first)) == (TaskState.COMPLETED, "hi")
         await asked(connection, "again", context_id=first.context_id)
@@ -677,7 +663,7 @@ async def test_files_of_an_upstream_that_is_declared_to_encode_them_twice_are_re
         return web.json_response({**OFFICIAL, "preferredTransport": "HTTP+JSON", "capabilities": {"streaming": False}})
 
     routes = (web.post("/v1/message:send", sent), web.get("/.well-known/agent-card.json", card_of))
-    async with site(*routes) as url, fronted(partner(url, double_base64=True)) as connection:
+    async with web_site(*routes) as url, fronted(partner(url, double_base64=True)) as connection:
         task = await asked(connection, [Part(raw=b"\x00\xff", media_type="text/plain")])
         assert task.artifacts[0].parts[0].raw == b"hello"
     assert heard[0]["file"]["fileWithBytes"] == "QVA4PQ=="
@@ -723,7 +709,7 @@ async def test_where_the_a2a_of_kaos_fails_it_is_asked_over_chat_completions(
         web.post("/v1/chat/completions", complete),
         web.get("/.well-known/agent.json", card_of),
     )
-    async with site(*routes) as url, fronted(partner(url)) as connection:
+    async with web_site(*routes) as url, fronted(partner(url)) as connection:
         task = await asked(connection, "hello")
         assert task.status.state is (TaskState.COMPLETED if chats else TaskState.FAILED)
         assert (text_of(task), heard) == (("hi", ["chat"]) if chats else ("", []))
@@ -737,7 +723,7 @@ async def test_over_chat_completions_too_the_callers_credentials_are_passed_on()
         return web.json_response({"choices": [{"message": {"content": "hi"}}]})
 
     async with (
-        site(web.post("/v1/chat/completions", complete)) as url,
+        web_site(web.post("/v1/chat/completions", complete)) as url,
         serving(CONFIG, [partner(url, forwards=True)]) as front,
         connect(f"{front}/agents/partner", credentials=ApiKey("callers-own-key-1")) as connection,
     ):

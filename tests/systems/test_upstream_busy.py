@@ -15,7 +15,8 @@ from dragoman.engine.api import Runner
 from dragoman.server import serving
 from tests.agents.model.completions import completions, refused, said
 from tests.agents.model.test_agent import model
-from tests.systems.test_upstream import CONFIG, DEADLINE_S, partner, site
+from tests.kit.web import web_site
+from tests.systems.test_upstream import CONFIG, DEADLINE_S, partner
 
 Json = dict[str, Any]
 _numbers = itertools.count(1)
@@ -80,7 +81,7 @@ async def caller(agent: Runner) -> AsyncIterator[Caller]:
 @asynccontextmanager
 async def front(busy: Busy) -> AsyncIterator[Caller]:
     """A caller of a server before the one that is busy."""
-    async with site(web.post("/{path:.*}", busy.answer)) as url, caller(partner(url, dialect="1.0")) as calls:
+    async with web_site(web.post("/{path:.*}", busy.answer)) as url, caller(partner(url, dialect="1.0")) as calls:
         yield calls
 
 

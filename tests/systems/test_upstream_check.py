@@ -13,7 +13,8 @@ from dragoman.engine.api import CheckResult
 from dragoman.server import serving
 from tests.kit.places import asked
 from tests.kit.values import text_of
-from tests.systems.test_upstream import CONFIG, DEADLINE_S, partner, site
+from tests.kit.web import web_site
+from tests.systems.test_upstream import CONFIG, DEADLINE_S, partner
 
 Json = dict[str, Any]
 KEY = "k-1234567890abcdef"
@@ -71,7 +72,7 @@ async def of_ready(http: aiohttp.ClientSession, url: str) -> Json:
 
 async def test_an_agent_that_answers_is_asked_for_a_task_and_sent_nothing() -> None:
     agent = Agent()
-    async with site(card_naming(""), web.post("/rpc", agent.answer)) as url:
+    async with web_site(card_naming(""), web.post("/rpc", agent.answer)) as url:
         found = await findings(partner(url))
         assert [finding.ok for finding in found] == [True, True, True]
         assert agent.asked == ["GetTask"]
@@ -80,7 +81,7 @@ async def test_an_agent_that_answers_is_asked_for_a_task_and_sent_nothing() -> N
 
 
 async def test_an_address_that_is_not_called_is_named_with_the_key_that_allows_it() -> None:
-    async with site(card_naming("http://10.1.2.3/rpc")) as url:
+    async with web_site(card_naming("http://10.1.2.3/rpc")) as url:
         (found,) = await findings(partner(url))
         assert not found.ok
         assert found.what.startswith("its card names an address that is not called from here: http://10.1.2.3:80/rpc: ")
@@ -90,7 +91,7 @@ async def test_an_address_that_is_not_called_is_named_with_the_key_that_allows_i
 
 
 async def test_an_endpoint_that_does_not_answer_is_named() -> None:
-    async with site(card_naming("http://127.0.0.1:9/rpc")) as url:
+    async with web_site(card_naming("http://127.0.0.1:9/rpc")) as url:
         agent = {"origins": ("http://127.0.0.1:9",)}
         (found,) = await findings(partner(url, **agent))
         assert (found.ok, found.what.partition(":")[0]) == (False, "its endpoint does not answer")
@@ -98,7 +99,7 @@ async def test_an_endpoint_that_does_not_answer_is_named() -> None:
 
 
 async def test_the_places_where_a_card_was_looked_for_are_told_on_one_line() -> None:
-    async with site() as url:
+    async with web_site() as url:
         (found,) = await findings(partner(url))
         assert "\n" not in found.what
         at = f"{url}/.well-known/agent"
@@ -111,7 +112,7 @@ async def test_an_agent_that_takes_nothing_at_present_is_named(status: int, body
     async def refuse(request: web.Request) -> web.Response:
         return web.Response(status=status, text=body, headers={"Retry-After": "77"}, content_type="application/json")
 
-    async with site(card_naming(""), web.post("/rpc", refuse)) as url:
+    async with web_site(card_naming(""), web.post("/rpc", refuse)) as url:
         (found,) = await findings(partner(url))
         assert (found.ok, found.what.partition(":")[0]) == (False, "it takes no tasks at present")
         assert "try again" in found.fix
@@ -121,7 +122,7 @@ async def test_an_agent_that_takes_nothing_at_present_is_named(status: int, body
 async def test_an_agent_that_does_not_let_us_in_is_named(key: str) -> None:
     agent = Agent(KEY)
     credentials = {"make_credentials": lambda _: ApiKey(key)} if key else {}
-    async with site(card_naming(""), web.post("/rpc", agent.answer)) as url:
+    async with web_site(card_naming(""), web.post("/rpc", agent.answer)) as url:
         (found,) = await findings(partner(url, **credentials))
         assert (found.ok, found.fix[:31]) == (False, "see whether `credentials` are r")
         assert found.what.startswith("it does not let this server in: ")
@@ -133,7 +134,7 @@ async def test_an_agent_that_does_not_let_us_in_is_named(key: str) -> None:
 async def test_ready_says_that_sends_are_not_let_in_until_one_is() -> None:
     agent = Agent(KEY)
     async with (
-        site(card_naming(""), web.post("/rpc", agent.answer)) as url,
+        web_site(card_naming(""), web.post("/rpc", agent.answer)) as url,
         serving(CONFIG, [partner(url)]) as front,
         connect(f"{front}/agents/partner", retries=Retries(attempts=1)) as connection,
         aiohttp.ClientSession() as http,
@@ -145,7 +146,7 @@ async def test_ready_says_that_sends_are_not_let_in_until_one_is() -> None:
 
 @pytest.mark.parametrize("routes", [(), (card_naming(""),)], ids=["no card", "no A2A where the card says"])
 async def test_an_agent_of_chat_completions_only_works_and_is_said_to(routes: tuple[Any, ...]) -> None:
-    async with site(COMPLETES, *routes) as url:
+    async with web_site(COMPLETES, *routes) as url:
         found = await findings(partner(url))
         assert all(finding.ok for finding in found), found
         assert "it is spoken to by chat completions" in " ".join(finding.what for finding in found)
@@ -158,12 +159,12 @@ async def test_chat_completions_that_do_not_let_us_in_are_no_agent_that_works() 
     async def refuse(request: web.Request) -> web.Response:
         return web.Response(status=401)
 
-    async with site(web.route("*", "/v1/{path:.*}", refuse)) as url:
+    async with web_site(web.route("*", "/v1/{path:.*}", refuse)) as url:
         assert [finding.ok for finding in await findings(partner(url))] == [False]
 
 
 async def test_an_endpoint_that_is_nowhere_is_named() -> None:
-    async with site(card_naming("")) as url:
+    async with web_site(card_naming("")) as url:
         (found,) = await findings(partner(url))
         assert (found.ok, found.what.partition(":")[0]) == (False, "there is no agent where it is called")
 
@@ -171,7 +172,7 @@ async def test_an_endpoint_that_is_nowhere_is_named() -> None:
 async def test_a_card_without_text_is_said_to_be_sent_text() -> None:
     agent = Agent()
     card = card_naming("", defaultInputModes=["application/json"])
-    async with site(card, web.post("/rpc", agent.answer)) as url:
+    async with web_site(card, web.post("/rpc", agent.answer)) as url:
         found = await findings(partner(url))
         assert all(finding.ok for finding in found)
         assert "takes application/json only: text is sent to it nevertheless" in found[-1].what

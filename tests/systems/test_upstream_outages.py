@@ -15,9 +15,10 @@ from dragoman.server import serving
 from tests.kit.places import asked
 from tests.kit.values import text_of, told_by
 from tests.kit.waiting import until
+from tests.kit.web import web_site
 from tests.ports import kept_port
 from tests.spec.agents import Gates, house
-from tests.systems.test_upstream import CONFIG, DEADLINE_S, fronted, partner, site
+from tests.systems.test_upstream import CONFIG, DEADLINE_S, fronted, partner
 
 # -- it comes back -----------------------------------------------------------------------------------------------------
 
@@ -117,7 +118,7 @@ async def test_a_cancel_that_comes_before_the_upstream_names_its_task_reaches_it
         await answer.write(f"data: {frame}\n\n".encode())
         return answer
 
-    async with site(web.post("/{path:.*}", call)) as url, fronted(partner(url, dialect="1.0")) as connection:
+    async with web_site(web.post("/{path:.*}", call)) as url, fronted(partner(url, dialect="1.0")) as connection:
         task = await asked(connection, "hello", return_immediately=True)
         await asyncio.wait_for(sent.wait(), DEADLINE_S)
         assert (await connection.cancel(task.id)).status.state is TaskState.CANCELED
@@ -148,7 +149,7 @@ async def test_messages_to_the_operator_name_the_keys_of_the_configuration(caplo
     async def card(request: web.Request) -> web.Response:
         return web.json_response({"name": "x", "supportedInterfaces": [{"url": "http://x", "protocolBinding": "SOAP"}]})
 
-    async with site(web.get("/there/.well-known/agent-card.json", card)) as url:
+    async with web_site(web.get("/there/.well-known/agent-card.json", card)) as url:
         told = []
         for at in ("/there", "/nowhere"):
             told += [finding async for finding in partner(url + at).check()]

@@ -24,8 +24,9 @@ from dragoman.server import serving
 from tests.kit.places import asked
 from tests.kit.values import text_of, told_by
 from tests.kit.waiting import until
+from tests.kit.web import web_site
 from tests.spec.agents import Gates, house
-from tests.systems.test_upstream import AT, CONFIG, fronted, partner, site
+from tests.systems.test_upstream import AT, CONFIG, fronted, partner
 
 SECRET = "s3cr3t/key+456789"
 CLIENT_SECRET = "cl13nt-s3cr3t-0987"
@@ -99,7 +100,7 @@ async def test_what_an_upstream_repeats_of_what_it_was_shown_reaches_nobody(
     more = CLIENT_SECRET if kind == "tokens" else SECRET
     told: list[Any] = []
     async with (
-        site(*repeating(heard, more=more)) as url,
+        web_site(*repeating(heard, more=more)) as url,
         showing(kind, url) as (agent, caller),
         serving(kept, [agent]) as front,
         aiohttp.ClientSession() as http,
@@ -216,7 +217,7 @@ async def test_a_card_that_is_signed_by_another_key_from_now_on_is_read_with_new
             async with aiohttp.ClientSession() as http, http.get(at[0] + request.path) as answer:
                 return web.json_response(json.loads(await answer.text()), status=answer.status)
 
-        async with site(web.get("/{path:.*}", passed_on)) as url:
+        async with web_site(web.get("/{path:.*}", passed_on)) as url:
             now = [0.0]
             agent = partner(
                 f"{url}/agents/script",

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from dragoman.agents.mcp.tools import McpGrant, McpTools
 from tests.agents.mcp.peer import at, call, tools
+from tests.kit.web import web_site
 
 Json = dict[str, Any]
 Answers = Callable[["Odd", web.Request, Json], Awaitable[web.StreamResponse | None]]
@@ -62,16 +63,8 @@ def answer(message: Json, result: Json) -> Json:
 
 @asynccontextmanager
 async def served(odd: Odd) -> AsyncIterator[str]:
-    app = web.Application()
-    app.router.add_route("*", "/mcp", odd.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
-    finally:
-        await runner.cleanup()
+    async with web_site(web.route("*", "/mcp", odd.answer)) as url:
+        yield f"{url}/mcp"
 
 
 @asynccontextmanager

@@ -8,11 +8,9 @@ import aiohttp
 import pytest
 
 from dragoman import Agent, Context, Part, Reject, SyncContext, TaskState
-from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.lessee import Lessee, WorkerApi
 from dragoman.client import Connection
 from dragoman.config import Config
-from dragoman.model.card import Profile
 from dragoman.model.errors import InternalError
 from dragoman.model.message import Message
 from dragoman.model.task import Task
@@ -21,6 +19,7 @@ from dragoman.net.egress import Egress
 from dragoman.server import serving
 from dragoman.testing import client, run
 from tests.engine.house import DEADLINE_S, house
+from tests.kit.agents import hired
 
 S = TaskState
 AT_DESK = {"agent": "desk"}
@@ -219,7 +218,7 @@ async def test_a_worker_says_it_to_the_server(skill: str, state: TaskState) -> N
         await ctx.artifact("ticket")
         await getattr(ctx, skill)("That is it")
 
-    there = WorkerAgent(Profile(id="desk", name="desk", description="Elsewhere", version="1", skills=()), queues=True)
+    there = hired("desk")
     egress, stop = Egress(operator_named), asyncio.Event()
     config = Config(port=0, store="memory:", shutdown_grace_s=0.2)
     try:

@@ -6,12 +6,9 @@ from hypothesis import strategies as st
 from dragoman.agents.remote.relay import Overlap, overlaps
 from dragoman.model.message import Artifact, Part
 from dragoman.store.blobs.api import BlobAddress
+from tests.kit.values import artifact
 
 Said = list[tuple[bool, str]]
-
-
-def artifact(*texts: str) -> Artifact:
-    return Artifact(artifact_id="a", parts=tuple(Part(text=text) for text in texts))
 
 
 def told_of(told: str, came: list[tuple[str, bool]], *, anew: bool = False) -> Said:

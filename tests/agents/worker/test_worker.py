@@ -15,7 +15,6 @@ from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.queue import Taken
 from dragoman.engine.words import Ask, Say
 from dragoman.engine.worker_watch import DRAINED_S
-from dragoman.model.card import Profile
 from dragoman.model.errors import (
     AgentOffline,
     Forbidden,
@@ -34,6 +33,7 @@ from dragoman.model.task import Record, TaskState, Usage
 from dragoman.store.worker_leases import WORKER
 from tests.engine.house import DEADLINE_S, House, house, text_of
 from tests.engine.webhook import Telling, calls
+from tests.kit.agents import hired
 
 NEVER_S = 1000.0
 """No lease runs out in a test that does not wait for it."""
@@ -41,10 +41,8 @@ NEVER_S = 1000.0
 SOON_S = 0.05
 
 
-def worker(agent_id: str = "agent", **said: Any) -> WorkerAgent:
-    said.setdefault("lease_s", NEVER_S)
-    said.setdefault("queues", True)
-    return WorkerAgent(Profile(id=agent_id, name=agent_id, description="Elsewhere", version="1", skills=()), **said)
+def worker(agent_id: str = "agent", **options: Any) -> WorkerAgent:
+    return hired(agent_id, **{"lease_s": NEVER_S, **options})
 
 
 async def taken(agent: WorkerAgent, name: str = "w1", *, replays: bool = False) -> Taken:

@@ -24,20 +24,19 @@ from dragoman.model.errors import (
     Unauthorized,
 )
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged
-from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.message import Artifact, Part, Role
 from dragoman.model.operations import GetExtendedCard, GetPushConfig, PushConfig
-from dragoman.model.task import Progress, Record, TaskHead, TaskState, TaskStatus
+from dragoman.model.task import Progress, Record, TaskState, TaskStatus
+from tests.kit import values
 
 AT = "2026-11-20T07:00:00.000Z"
-HEAD = TaskHead(
-    id="0192c7e4-6b1f-7c3a-9d2e-5f4a3b2c1d0e",
-    context_id="c1",
-    agent="a",
-    owner="o",
-    dialect="evoai",
-    mount="/api/v1/a2a/a",
-    created_at=AT,
+
+
+HEAD = values.head(
+    "0192c7e4-6b1f-7c3a-9d2e-5f4a3b2c1d0e", context_id="c1", dialect="evoai", mount="/api/v1/a2a/a", created_at=AT
 )
+
+
 LONGEST_ID = b'"' + b"i" * (jsonrpc.MAX_ID_BYTES - 2) + b'"'
 FRAME_CHARACTERS = 10_000
 """The bytes that the browser client keeps of a frame that has not come whole."""
@@ -46,15 +45,9 @@ TEXTS = ["x", "é", "🙂", '"', "\n", "\x01"]
 """From one byte to six for a character, as JSON."""
 
 
-def saying(text: str) -> Message:
-    return Message(message_id="m1", role=Role.AGENT, parts=(Part(text=text),))
-
-
 def record(state: TaskState, *texts: str, progress: Progress | None = None) -> Record:
-    artifacts = tuple(Artifact(artifact_id=f"a{n}", parts=(Part(text=text),)) for n, text in enumerate(texts))
-    return Record(
-        head=HEAD, seq=9, status=TaskStatus(state=state, timestamp=AT), artifacts=artifacts, progress=progress
-    )
+    artifacts = (values.artifact(text, artifact_id=f"a{n}") for n, text in enumerate(texts))
+    return values.record(HEAD, state, *artifacts, at=AT, seq=9, progress=progress)
 
 
 def frame(event: Event, task: Record | None = None) -> bytes:
@@ -72,7 +65,11 @@ def test_a_long_text_is_sent_as_far_as_its_end_fits(character: str) -> None:
     chunk = ArtifactChunk(Artifact(artifact_id="a0", parts=(Part(text="the end"),)), append=True)
     for sent in (
         frame(chunk, record(TaskState.WORKING, text)),
-        frame(StatusChanged(TaskState.WORKING, AT, message=saying(text), progress=Progress(1, 2, "step " + text))),
+        frame(
+            StatusChanged(
+                TaskState.WORKING, AT, message=values.say(text, Role.AGENT), progress=Progress(1, 2, "step " + text)
+            )
+        ),
     ):
         shown = result(sent)["status"]["message"]["parts"][0]["text"]
         assert 5_000 < len(sent) < FRAME_CHARACTERS
@@ -84,7 +81,7 @@ def test_a_long_text_is_sent_as_far_as_its_end_fits(character: str) -> None:
 @given(st.text(max_size=50), st.text(max_size=50), st.integers(1, 400))
 def test_no_working_frame_is_too_long(text: str, step: str, times: int) -> None:
     progress = Progress(1, 2, step * times)
-    sent = frame(StatusChanged(TaskState.WORKING, AT, message=saying(text * times), progress=progress))
+    sent = frame(StatusChanged(TaskState.WORKING, AT, message=values.say(text * times, Role.AGENT), progress=progress))
     assert len(sent) < FRAME_CHARACTERS
     member = JSONRPC.encode_snapshot(record(TaskState.WORKING, text * times, progress=progress), None)
     assert len(sse.frames([("999999999999999", member)], *JSONRPC.around_frame(LONGEST_ID))) < FRAME_CHARACTERS
@@ -97,7 +94,7 @@ def test_the_last_frame_holds_all_of_a_long_text() -> None:
 
 
 def test_the_last_words_follow_the_artifacts_and_are_not_said_twice() -> None:
-    done = StatusChanged(TaskState.COMPLETED, AT, message=saying("done"))
+    done = StatusChanged(TaskState.COMPLETED, AT, message=values.say("done", Role.AGENT))
     told = record(TaskState.COMPLETED, "report")
     told = msgspec.structs.replace(
         told, status=TaskStatus(state=TaskState.COMPLETED, message=done.message, timestamp=AT)

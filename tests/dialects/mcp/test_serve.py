@@ -15,8 +15,9 @@ from dragoman.dialects.mcp.requests import ClientNotification, ClientRequest, Cl
 from dragoman.dialects.v03.fields import Fields
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.errors import A2AError, InvalidParams, InvalidRequest, NotFound, TooManyRequests
-from dragoman.model.message import Artifact, Message, Part, Role
-from dragoman.model.task import STATES, Progress, Record, TaskHead, TaskState, TaskStatus
+from dragoman.model.message import Artifact, Part, Role
+from dragoman.model.task import STATES, Progress, Record, TaskState
+from tests.kit import values
 
 NOW = "2026-11-20T07:00:00.000Z"
 KEY = "0199aaaa-0000-7000-8000-000000000001"
@@ -209,11 +210,9 @@ def test_an_error_names_the_field_and_the_fix() -> None:
 
 
 def record(state: TaskState, *parts: Part, said: str | None = None) -> Record:
-    head = TaskHead(id="t1", context_id="c1", agent="a", owner="o", dialect="mcp", mount="/", created_at=NOW)
-    message = None if said is None else Message(message_id="m", role=Role.AGENT, parts=(Part(text=said),))
+    message = None if said is None else values.say(said, Role.AGENT)
     artifacts = (Artifact(artifact_id="a/1 ü", parts=parts),) if parts else ()
-    status = TaskStatus(state=state, message=message, timestamp=NOW)
-    return Record(head=head, seq=3, status=status, artifacts=artifacts)
+    return values.record(values.head("t1", context_id="c1", dialect="mcp"), state, *artifacts, said=message, seq=3)
 
 
 def result(of: Record, version: str = "2025-11-25") -> Any:

@@ -14,14 +14,14 @@ from dragoman.model.errors import A2AError, Forbidden, InvalidParams, TaskNotFou
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import GetTask, SendMessage
 from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
+from tests.kit import values
 
 AT = "2026-11-20T07:00:00.000Z"
 HEAD = TaskHead(id="t1", context_id="c1", agent="a", owner="o", dialect="protoagent", mount="/a2a", created_at=AT)
 
 
 def record(state: TaskState) -> Record:
-    artifact = Artifact(artifact_id="a1", parts=(Part(text="x"),))
-    return Record(head=HEAD, seq=3, status=TaskStatus(state=state, timestamp=AT), artifacts=(artifact,))
+    return values.record(HEAD, state, values.artifact("x", artifact_id="a1"), seq=3)
 
 
 @pytest.mark.parametrize("state", TaskState)
