@@ -337,6 +337,17 @@ async def echo(run: Run) -> None:
     await say(run, run.message.text, append=False, last=True)
 
 
+async def forever(run: Run) -> None:
+    """Say that it has begun, and work until it is stopped."""
+    await say(run, "begun")
+    await asyncio.Event().wait()
+
+
+async def silence(run: Run) -> None:
+    """Work until it is stopped, and say nothing."""
+    await asyncio.Event().wait()
+
+
 @asynccontextmanager
 async def house(
     *agents: Scripted,

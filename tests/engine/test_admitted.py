@@ -33,7 +33,7 @@ from dragoman.model.operations import (
 from dragoman.model.principal import AccessRole, Principal, Scope
 from dragoman.model.task import Record, TaskState
 from dragoman.store.audit import AuditEntry
-from tests.engine.house import DEADLINE_S, House, Scripted, call, house, read, sending, streaming
+from tests.engine.house import DEADLINE_S, House, Scripted, call, house, read, sending, silence, streaming
 
 HOOK = PushConfig(url="https://example.org/", task_id="t")
 
@@ -194,12 +194,8 @@ async def test_over_the_rate_requests_are_refused_until_later() -> None:
 # -- streams -----------------------------------------------------------------------------------------------------------
 
 
-async def held(run: Any) -> None:
-    await asyncio.Event().wait()
-
-
 async def test_one_open_stream_is_said_in_the_singular() -> None:
-    async with gate(Scripted(held), max_streams=1) as here:
+    async with gate(Scripted(silence), max_streams=1) as here:
         stream = await here.ask(streaming())
         with pytest.raises(TooManyRequests, match=r"1 stream is open: close one \(max_streams\)"):
             await here.ask(streaming())
@@ -207,7 +203,7 @@ async def test_one_open_stream_is_said_in_the_singular() -> None:
 
 
 async def test_no_more_streams_than_allowed_are_open_and_a_closed_one_makes_room() -> None:
-    async with gate(Scripted(held), max_streams=2) as here:
+    async with gate(Scripted(silence), max_streams=2) as here:
         first, second = await here.ask(streaming()), await here.ask(streaming())
         with pytest.raises(TooManyRequests, match=r"2 streams are open: close one \(max_streams\)") as over:
             await here.ask(Subscribe(id=first.head.id))
@@ -232,7 +228,7 @@ async def test_a_stream_that_came_to_its_end_makes_room_without_being_closed() -
 
 
 async def test_of_many_at_once_no_more_are_let_through() -> None:
-    async with gate(Scripted(held), max_streams=3) as here:
+    async with gate(Scripted(silence), max_streams=3) as here:
         asked = [here.ask(streaming()) for _ in range(10)]
         opened = await asyncio.gather(*asked, return_exceptions=True)
         refused = [stream for stream in opened if isinstance(stream, TooManyRequests)]

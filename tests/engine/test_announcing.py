@@ -9,13 +9,21 @@ from dragoman.engine.runs import run_writer
 from dragoman.model.events import StatusChanged
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
-from tests.engine.house import DEADLINE_S, House, Scripted, house, message, read, say, sending, states, streaming
+from tests.engine.house import (
+    DEADLINE_S,
+    House,
+    Scripted,
+    house,
+    message,
+    read,
+    say,
+    sending,
+    silence,
+    states,
+    streaming,
+)
 
 S = TaskState
-
-
-async def silence(run: Run) -> None:
-    await asyncio.Event().wait()
 
 
 @pytest.fixture

@@ -11,14 +11,9 @@ from dragoman.model.events import StatusChanged
 from dragoman.model.message import Part
 from dragoman.model.operations import Subscribe
 from dragoman.model.task import TERMINAL, TaskState
-from tests.engine.house import DEADLINE_S, House, Scripted, echo, house, read, say, states, text_of
+from tests.engine.house import DEADLINE_S, House, Scripted, echo, forever, house, read, say, states, text_of
 
 S = TaskState
-
-
-async def forever(run: Run) -> None:
-    await say(run, "begun")
-    await asyncio.Event().wait()
 
 
 async def one_end(h: House, task_id: str) -> None:

@@ -12,16 +12,11 @@ from dragoman.model.errors import Unavailable
 from dragoman.model.message import Part
 from dragoman.model.operations import ListTasks
 from dragoman.model.task import Record, TaskState
-from tests.engine.house import Scripted, StandingClock, echo, house, say, sending, streaming, text_of
+from tests.engine.house import Scripted, StandingClock, echo, forever, house, sending, streaming, text_of
 
 S = TaskState
 
 SHORT_S = 0.05
-
-
-async def forever(run: Run) -> None:
-    await say(run, "begun")
-    await asyncio.Event().wait()
 
 
 def overdue(record: Record, deadline_s: float = SHORT_S) -> bool:

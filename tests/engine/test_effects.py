@@ -23,7 +23,7 @@ from dragoman.model.task import Record, TaskState
 from dragoman.store.api import Store, StoreError
 from dragoman.store.open import open_store
 from dragoman.telemetry.job_group import JobGroup
-from tests.engine.house import House, Scripted, StandingClock, call, echo, house, say, sending
+from tests.engine.house import House, Scripted, StandingClock, call, echo, house, say, sending, silence
 from tests.engine.test_delegate import order
 from tests.kit.agents import hired
 from tests.store.cases.bench import new_task
@@ -129,7 +129,7 @@ async def test_a_process_that_goes_down_leaves_a_delegation_to_the_next_one(capl
     async def other(run: Run) -> None:
         runs.append(asyncio.current_task())
         begun.set()
-        await patient(run)
+        await silence(run)
 
     agents = {"agent": Scripted(script), "other": Scripted(other, "other")}
     engine = Engine(store, agents, clock=store.clock, settings=EngineSettings(), holder="here")
@@ -156,7 +156,7 @@ async def test_a_process_that_goes_down_leaves_a_delegation_to_the_next_one(capl
 
 @in_virtual_time
 async def test_what_an_ended_task_has_delegated_is_canceled(case: Case) -> None:
-    async with at_work(case.url, Scripted(careless), Scripted(patient, "other")) as h:
+    async with at_work(case.url, Scripted(careless), Scripted(silence, "other")) as h:
         watch = Watch()
         task = await h.send("go")
         watch.begin()
@@ -170,11 +170,6 @@ async def careless(run: Run) -> None:
     given = asyncio.ensure_future(run.delegate(order()))
     await asyncio.sleep(3 * CLAIM_S)
     given.cancel()
-
-
-async def patient(run: Run) -> None:
-    """Works for ever."""
-    await asyncio.Event().wait()
 
 
 @in_virtual_time
@@ -202,7 +197,7 @@ async def test_the_delegations_of_a_run_past_its_deadline_end(case: Case) -> Non
     async def script(run: Run) -> None:
         await run.delegate(order())
 
-    async with at_work(case.url, Scripted(script, deadline_s=DEADLINE_S), Scripted(patient, "other")) as h:
+    async with at_work(case.url, Scripted(script, deadline_s=DEADLINE_S), Scripted(silence, "other")) as h:
         watch = Watch()
         task = await h.send()
         assert task.state is S.FAILED

@@ -12,21 +12,12 @@ from dragoman.model.events import ArtifactChunk, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
 from dragoman.store.blobs.api import BlobAddress
+from tests.engine.house import StandingClock
 
 BASE = "https://agents.example.org"
 EXPIRE_S = 60
 PLACE = BlobAddress.of("01a1f92a-3e47-7761-82d7-4cc7178158f7", b"content")
 FILE = Part(file=str(PLACE), filename="a b&c=d.txt", media_type="text/plain")
-
-
-class Time:
-    """A clock that stands."""
-
-    def __init__(self) -> None:
-        self.ms = 1_800_000_000_000
-
-    def now_ms(self) -> int:
-        return self.ms
 
 
 def linked(links: Links, part: Part = FILE) -> str:
@@ -45,7 +36,7 @@ def claimed(links: Links, url: str) -> object:
 
 
 def test_a_link_says_what_its_part_says() -> None:
-    links = Links(b"secret", EXPIRE_S, clock := Time())
+    links = Links(b"secret", EXPIRE_S, clock := StandingClock())
     url = linked(links)
     assert url.startswith(f"{BASE}/files/{PLACE}?")
     claim = links.claim(PLACE.task_id, PLACE.digest, dict(parse_qsl(urlsplit(url).query)))
@@ -54,7 +45,7 @@ def test_a_link_says_what_its_part_says() -> None:
 
 
 def test_each_reading_gets_a_link_that_holds_as_long() -> None:
-    links = Links(b"secret", EXPIRE_S, clock := Time())
+    links = Links(b"secret", EXPIRE_S, clock := StandingClock())
     first = linked(links)
     clock.ms += 1000 * EXPIRE_S
     second = linked(links)
@@ -64,12 +55,12 @@ def test_each_reading_gets_a_link_that_holds_as_long() -> None:
 
 
 def test_a_link_of_another_server_on_the_same_store_is_good() -> None:
-    clock = Time()
+    clock = StandingClock()
     claimed(Links(b"secret", EXPIRE_S, clock), linked(Links(b"secret", 5, clock)))
 
 
 def test_a_link_of_another_store_is_not() -> None:
-    clock = Time()
+    clock = StandingClock()
     with pytest.raises(Forbidden):
         claimed(Links(b"secret", EXPIRE_S, clock), linked(Links(b"other", EXPIRE_S, clock)))
 
@@ -90,7 +81,7 @@ def test_a_link_of_another_store_is_not() -> None:
     ],
 )
 def test_a_link_that_was_changed_is_refused(old: str, new: str) -> None:
-    links = Links(b"secret", EXPIRE_S, Time())
+    links = Links(b"secret", EXPIRE_S, StandingClock())
     url = linked(links)
     assert old in url
     with pytest.raises((Forbidden, NotFound)):
@@ -98,7 +89,7 @@ def test_a_link_that_was_changed_is_refused(old: str, new: str) -> None:
 
 
 def test_name_and_type_cannot_be_moved_into_one_another() -> None:
-    links = Links(b"secret", EXPIRE_S, clock := Time())
+    links = Links(b"secret", EXPIRE_S, clock := StandingClock())
     fields = {"name": "ab", "type": "c", "expires": str(clock.ms // 1000 + EXPIRE_S)}
     url = linked(links, Part(file=str(PLACE), filename="a", media_type="bc"))
     signature = dict(parse_qsl(urlsplit(url).query))["signature"]
@@ -109,19 +100,19 @@ def test_name_and_type_cannot_be_moved_into_one_another() -> None:
 @given(task_id=st.text(), digest=st.text(), query=st.dictionaries(st.text(), st.text()))
 def test_anything_at_all_is_a_claim_or_an_error_of_ours(task_id: str, digest: str, query: dict[str, str]) -> None:
     with pytest.raises(A2AError):
-        Links(b"secret", EXPIRE_S, Time()).claim(task_id, digest, query)
+        Links(b"secret", EXPIRE_S, StandingClock()).claim(task_id, digest, query)
 
 
 @given(name=st.text(), media_type=st.text())
 def test_whatever_a_file_is_called_its_link_is_good(name: str, media_type: str) -> None:
-    links = Links(b"secret", EXPIRE_S, Time())
+    links = Links(b"secret", EXPIRE_S, StandingClock())
     url = linked(links, Part(file=str(PLACE), filename=name, media_type=media_type))
     assert url.isascii()
     claimed(links, url)
 
 
 def test_our_own_links_are_known_under_any_host_and_others_are_not() -> None:
-    links = Links(b"secret", EXPIRE_S, clock := Time())
+    links = Links(b"secret", EXPIRE_S, clock := StandingClock())
     url = linked(links)
     assert links.place(url) == PLACE
     assert links.place(url.replace(BASE, "http://10.0.0.1:7870")) == PLACE
@@ -134,7 +125,7 @@ def test_our_own_links_are_known_under_any_host_and_others_are_not() -> None:
 
 
 def test_what_holds_no_file_stays_the_same_object() -> None:
-    at = Links(b"secret", EXPIRE_S, Time()).at(BASE)
+    at = Links(b"secret", EXPIRE_S, StandingClock()).at(BASE)
     plain = Message(message_id="m", role=Role.USER, parts=(Part(text="x"), Part(raw=b"small"), Part(url="https://x")))
     head = TaskHead(
         id="t", context_id="c", agent="a", owner="", dialect="1.0", mount="/", created_at="2026-11-20T00:00:00.000Z"
@@ -154,7 +145,9 @@ def test_what_holds_no_file_stays_the_same_object() -> None:
 
 
 def test_a_link_stands_for_the_bytes_it_leads_to() -> None:
-    told = Part(url=linked(Links(b"secret", EXPIRE_S, Time())), filename=FILE.filename, media_type=FILE.media_type)
+    told = Part(
+        url=linked(Links(b"secret", EXPIRE_S, StandingClock())), filename=FILE.filename, media_type=FILE.media_type
+    )
     given_ = Part(raw=b"content", filename=FILE.filename, media_type=FILE.media_type)
     text = Part(text="x")
     assert same_parts((text, told), (text, given_))

@@ -1,36 +1,24 @@
 """Numbers of tasks for an operator."""
 
-from dragoman.admin.overview import AgentFacts, UpstreamLine, WorkerLine
+from dragoman.admin.overview import AgentFacts
 from dragoman.engine.admin.overview import Overview
 from dragoman.model.events import Submitted
 from dragoman.model.ids import timestamp
 from dragoman.model.message import Message, Part, Role
-from dragoman.model.task import TaskHead, TaskState, TaskStatus
+from dragoman.model.task import TaskHead, TaskState
 from dragoman.store.api import NewTask
 from dragoman.store.open import open_store
+from tests.engine.house import StandingClock
+from tests.kit.facts import NoFacts
 
 NOW_MS = 1_800_000_000_000
 
 
-class Clock:
-    def now_ms(self) -> int:
-        return NOW_MS
-
-
-class TwoAgents:
+class TwoAgents(NoFacts):
     def agents(self) -> tuple[AgentFacts, ...]:
         return tuple(
             AgentFacts(id=name, name=name, version="1", kind="python", degraded=None) for name in ("busy", "idle")
         )
-
-    def workers(self) -> tuple[WorkerLine, ...]:
-        return ()
-
-    def upstreams(self) -> tuple[UpstreamLine, ...]:
-        return ()
-
-    async def ask_upstream(self, agent: str, task_id: str) -> TaskStatus | str:
-        raise AssertionError("nobody asks")
 
 
 def task(number: int, state: TaskState, age_s: int) -> NewTask:
@@ -49,12 +37,12 @@ def task(number: int, state: TaskState, age_s: int) -> NewTask:
 
 
 async def test_agents_have_the_numbers_of_their_tasks_and_the_age_of_the_oldest_queued() -> None:
-    store = open_store("memory:", Clock())
+    store = open_store("memory:", StandingClock())
     await store.open("me")
     states = (TaskState.SUBMITTED, TaskState.SUBMITTED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED, TaskState.FAILED)
     for number, state in enumerate(states):
         await store.create(task(number, state, age_s=10 * (number + 1)))
-    overview = Overview(store, Clock())
+    overview = Overview(store, StandingClock())
     busy, idle = (await overview.agents(TwoAgents())).agents
     assert (busy.queued, busy.running, busy.waiting, busy.total) == (3, 0, 1, 5)
     assert busy.oldest_queued_s == 30.0

@@ -22,7 +22,7 @@ from dragoman.model.operations import (
     Subscribe,
 )
 from dragoman.model.task import Record, TaskState
-from tests.engine.house import DEADLINE_S, House, Scripted, call, echo, house, read, say, streaming, text_of
+from tests.engine.house import DEADLINE_S, House, Scripted, call, echo, forever, house, read, say, streaming, text_of
 from tests.engine.webhook import REFUSED, FullOutbox, Telling, calls, told
 
 S = TaskState
@@ -52,11 +52,6 @@ async def configs(h: House, task_id: str) -> list[tuple[str, str]]:
 
 async def ask_once(run: Run) -> None:
     await say(run, (await run.ask((Part(text="?"),))).text, last=True)
-
-
-async def forever(run: Run) -> None:
-    await say(run, "begun")
-    await asyncio.Event().wait()
 
 
 # -- what is told ------------------------------------------------------------------------------------------------------

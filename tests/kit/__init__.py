@@ -11,6 +11,8 @@ To write a test, look here first:
 | another server, byte for byte as the test wants it | `loopback`, `web`, `tests.net.peer` |
 | a receiver of webhooks | `tests.push.receiver` |
 | to wait until something is so | `waiting` |
+| a worker's side of the worker API | `workers` |
+| a server of which an administration knows nothing | `facts` |
 | fixtures that many modules have | `fixtures`, by their names: no import |
 | a clock that stands, an engine on a real store | `tests.engine.house` |
 | time that passes at once | `tests.virtual_time` |

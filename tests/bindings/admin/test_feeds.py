@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from dragoman.admin.overview import (
-    AgentFacts,
     DeliveryFacts,
     FeedReset,
     ReplicaFacts,
@@ -20,9 +19,7 @@ from dragoman.admin.overview import (
     ServedAgentFacts,
     TaskChange,
     UpstreamFacts,
-    UpstreamLine,
     WorkerFacts,
-    WorkerLine,
 )
 from dragoman.admin.question import PREFIX
 from dragoman.bindings.admin.routes import ROUTES
@@ -33,7 +30,7 @@ from dragoman.engine.admin.change_hints import ChangeHints
 from dragoman.engine.admin.overview import Overview
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole
-from dragoman.model.task import TaskState, TaskStatus
+from dragoman.model.task import TaskState
 from dragoman.server import serving
 from dragoman.store.api import StatusRow, StoreError
 from dragoman.store.open import open_store
@@ -41,6 +38,7 @@ from dragoman.store.outage import WriteRecord
 from dragoman.store.sqlite.store import SqliteStore
 from tests.bindings.admin.test_admin import DEADLINE_S, make_keys, make_task, operated, read, server, waiting_agent
 from tests.buses import Hub
+from tests.kit.facts import NoFacts
 from tests.kit.places import bearer, sqlite_url
 from tests.store.cases.bench import new_task
 
@@ -52,22 +50,6 @@ class Event(NamedTuple):
     name: str
     data: dict[str, Any]
     id: str
-
-
-class NoFacts:
-    """A server that serves nothing."""
-
-    def agents(self) -> tuple[AgentFacts, ...]:
-        return ()
-
-    def workers(self) -> tuple[WorkerLine, ...]:
-        return ()
-
-    def upstreams(self) -> tuple[UpstreamLine, ...]:
-        return ()
-
-    async def ask_upstream(self, agent: str, task_id: str) -> TaskStatus | str:
-        raise AssertionError("nobody asks")
 
 
 class Reader:

@@ -1,0 +1,20 @@
+"""What an administration is told of its server."""
+
+from dragoman.admin.overview import AgentFacts, UpstreamLine, WorkerLine
+from dragoman.model.task import TaskStatus
+
+
+class NoFacts:
+    """A server that serves nothing."""
+
+    def agents(self) -> tuple[AgentFacts, ...]:
+        return ()
+
+    def workers(self) -> tuple[WorkerLine, ...]:
+        return ()
+
+    def upstreams(self) -> tuple[UpstreamLine, ...]:
+        return ()
+
+    async def ask_upstream(self, agent: str, task_id: str) -> TaskStatus | str:
+        raise AssertionError("nobody asks")
