@@ -610,7 +610,7 @@ class SlowAdministration:
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.called_off = asyncio.Event()
-        self.follow_changes = self.follow_log = self.answer
+        self.streams: dict[str, Any] = {}
 
     async def answer(self, *_: object) -> Any:
         self.asked.set()

@@ -11,8 +11,6 @@ import msgspec
 from msgspec import Struct
 
 from dragoman import __version__
-from dragoman.admin.logs import READ_LOG
-from dragoman.admin.overview import FOLLOW_CHANGES
 from dragoman.admin.question import AnyQuestion
 from dragoman.bindings.admin.openapi import make_admin_document
 from dragoman.bindings.admin.routes import find_route
@@ -68,11 +66,7 @@ class Admin:
         self._limits = limits
         self._remote = remote
         self._elsewhere: Functions = {} if remote is None else remote.answers
-        self._streams: Functions = {
-            FOLLOW_CHANGES.name: administration.follow_changes,
-            READ_LOG.name: administration.follow_log,
-            **({} if remote is None else remote.streams),
-        }
+        self._streams: Functions = administration.streams | ({} if remote is None else remote.streams)
         administration.serve(facts)
 
     def endpoints(self, callers: Callers, sessions: PageSessions | None = None) -> Endpoints:

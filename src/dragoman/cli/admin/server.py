@@ -14,14 +14,13 @@ import click
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from dragoman.admin.question import PREFIX, Answer, Given, Question
+from dragoman.admin.question import Answer, AnyQuestion, Given, Question
 from dragoman.cli.endings import Code, CommandFailed
 from dragoman.cli.store_commands import at_place, at_store, login, operator, with_store
 from dragoman.config import Config
 
 if TYPE_CHECKING:
     from dragoman.admin.tasks import DeletedTask
-    from dragoman.dialects.sse import ServerSentEvent
     from dragoman.net.errors import EgressError
     from dragoman.store.api import Store
 
@@ -166,7 +165,7 @@ class AdminClient:
     async def answer(self, question: Question[Given, Answer], given: Given, of: str = "") -> Answer:
         """Ask a question about the id `of`. Raises ClickException."""
         assert question.answer is not None  # a stream is read by `events`
-        path = question.place(of).removeprefix(PREFIX)
+        path = question.place(of)
         if question.method == "POST":
             return await self._send("POST", path, given, question.answer)
         query = {} if given is None else to_builtins(given)
@@ -185,7 +184,7 @@ class AdminClient:
         egress = Egress()
         try:
             reply = await egress.request(
-                method, f"{self.server}{PREFIX}{path}", timeout_s=TIMEOUT_S, headers=headers, body=sent
+                method, f"{self.server}{path}", timeout_s=TIMEOUT_S, headers=headers, body=sent
             )
         except EgressError as error:
             raise CommandFailed(describe_no_answer(error), Code.UNREACHABLE) from error
@@ -200,11 +199,15 @@ class AdminClient:
                 f"{self.server}: answers with something else than Dragoman's admin API"
             ) from None
 
-    async def events(self, path: str, last_id: str, idle_s: float) -> "AsyncGenerator[ServerSentEvent, None]":
-        """Read a stream from behind the event `last_id`. It has broken if nothing comes for `idle_s`.
+    async def follow(
+        self, question: AnyQuestion, of: str, last_id: str, idle_s: float
+    ) -> AsyncGenerator[tuple[str, Struct], None]:
+        """Read a stream from behind the event `last_id`: the id of each event, if it has one, and what it tells.
 
-        Raises ServerRefusal or EgressError.
+        The stream has broken if nothing comes for `idle_s`. Raises ServerRefusal or EgressError.
         """
+        import msgspec
+
         from dragoman.dialects.sse import Parser
         from dragoman.net.egress import Egress
 
@@ -213,7 +216,7 @@ class AdminClient:
         try:
             async with egress.stream(
                 "GET",
-                f"{self.server}{PREFIX}{path}",
+                f"{self.server}{question.place(of)}",
                 head_timeout_s=TIMEOUT_S,
                 idle_timeout_s=idle_s,
                 headers=headers,
@@ -222,7 +225,8 @@ class AdminClient:
                     raise self._refusal(flow.status, await flow.body())
                 async for piece in flow.pieces:
                     for event in parser.feed(piece):
-                        yield event
+                        if event.event in question.events:  # a later version may have others
+                            yield event.id, msgspec.json.decode(event.data, type=question.events[event.event])
         finally:
             await egress.close()
 

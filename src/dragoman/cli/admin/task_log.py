@@ -97,30 +97,26 @@ class _LogReader:
     """Reads the stream of a log, and shows it. `came` counts what has come, keeping its place over several streams."""
 
     def __init__(self, client: AdminClient, task_id: str, form: str) -> None:
-        from urllib.parse import quote
-
         self.came = 0
         self._client = client
-        self._path = f"/tasks/{quote(task_id, safe='')}/log"
+        self._task_id = task_id
         self._form = form
         self._last_id = ""
 
     async def read(self) -> bool:
         """Read one stream to its end. Returns whether the task has ended. Raises ServerRefusal or EgressError."""
-        import msgspec
+        from dragoman.admin.logs import READ_LOG, LogEnded, LogPruned, TimelineEntry
 
-        from dragoman.admin.logs import LogEnded, TimelineEntry
-
-        async for event in self._client.events(self._path, self._last_id, IDLE_S):
+        async for place, told in self._client.follow(READ_LOG, self._task_id, self._last_id, IDLE_S):
             self.came += 1
-            self._last_id = event.id or self._last_id
-            match event.event:
-                case "event":
-                    _show_event(msgspec.json.decode(event.data, type=TimelineEntry), self._form)
-                case "pruned":
+            self._last_id = place or self._last_id
+            match told:
+                case TimelineEntry():
+                    _show_event(told, self._form)
+                case LogPruned():
                     click.echo(PRUNED, err=True)
-                case "end":
-                    if msgspec.json.decode(event.data, type=LogEnded).state is None:
+                case LogEnded(state):
+                    if state is None:
                         click.echo("The task has been deleted.", err=True)
                     return True
         return False

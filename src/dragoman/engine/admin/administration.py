@@ -46,7 +46,7 @@ class Administration:
 
     `mint` makes fresh keys. `linked` replaces the bytes of large files by URLs. The `bus`, which must not be open yet,
     tells of other replicas' commits. The `announcer` renders deliveries again, and has them sent. `jobs` returns those
-    that have failed lately.
+    that have failed lately. `streams` has the functions of the questions that open a stream.
     """
 
     def __init__(
@@ -82,7 +82,11 @@ class Administration:
         stored = stored_answers(store, inspector, keys, webhooks, prices)
         figures = Overview(store, clock, pulse, jobs, operated.figures)
         served = self._served_answers(places, figures)
-        self._answers = Answers({**stored, **served}, self._notes, SharedReads())
+        self._answers = Answers(stored | served, self._notes, SharedReads())
+        self.streams: Functions = {
+            overview.FOLLOW_CHANGES.name: self._follow_changes,
+            logs.READ_LOG.name: self._follow_log,
+        }
 
     def _served_answers(self, places: FoldedPlaces, figures: Overview) -> Functions:
         """The functions of the questions that only a server answers."""
@@ -130,13 +134,13 @@ class Administration:
         """Answer a question, or carry out an act. Raises A2AError."""
         return await self._answers.answer(question, asked)
 
-    async def follow_changes(self, asked: Asked[None]) -> ChangeFeed:
+    async def _follow_changes(self, asked: Asked[None]) -> ChangeFeed:
         """Return the changes from now on, or from a position in an earlier feed. Raises A2AError."""
         feed = self._changes.open(asked.position)
         self._notes.note(asked.operator, "events.follow")
         return feed
 
-    async def follow_log(self, asked: Asked[LogQuery]) -> LogFeed:
+    async def _follow_log(self, asked: Asked[LogQuery]) -> LogFeed:
         """Return the events of a task after the position or seq that was given, and those to come. Raises A2AError."""
         work = follow_log(self._store, self._operated, asked.id, asked.position or str(asked.given.after))
         return await self._notes.noted(asked.operator, "tasks.follow", work, task_id=asked.id)

@@ -4,7 +4,7 @@ Invariant: every answer and every refusal has an entry in the audit trail under 
 `Question` says. Equal reads of a moment are made once.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Generic
 
@@ -29,7 +29,7 @@ class Asked(Struct, Generic[Given], frozen=True):
 
 Function = Callable[[Asked[Any]], Awaitable[Any]]
 
-Functions = Mapping[str, Function]
+Functions = dict[str, Function]
 """The functions that answer, by the names of their questions."""
 
 
