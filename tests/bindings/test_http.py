@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from msgspec.structs import replace
 
-from dragoman.bindings.http import HttpRequest, is_json, read_json
+from dragoman.bindings.http import HttpRequest, error_response, is_json, read_json, send_response
 from dragoman.bindings.limits import BODIES_AT_ONCE, LARGE_BYTES, Offload, make_limits
+from dragoman.model.errors import PayloadTooLarge
 from tests.bindings.conftest import DEADLINE_S, V1, Site, message, site
 
 T = TypeVar("T")
@@ -96,6 +97,24 @@ async def test_a_chunked_body_is_counted_while_it_is_read(served: Site) -> None:
         assert "max_body_bytes" in (await answer.json(content_type=None))["error"]["message"]
     async with served.http.get("/health") as answer:
         assert answer.status == 200
+
+
+async def test_the_rest_of_a_body_over_the_limit_is_read_before_the_connection_is_given_up() -> None:
+    """Closing with unread bytes would reset it, and the caller might never see the answer (RFC 9112 §9.6)."""
+    arriving = [{"type": "http.request", "body": b"x", "more_body": more} for more in (True, True, False)]
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        assert b"".join(each.get("body", b"") for each in sent) == b"{}", "the whole answer goes first"
+        assert sent[-1]["more_body"], "the answer has not ended yet"
+        return arriving.pop(0)
+
+    async def send(event: dict[str, Any]) -> None:
+        sent.append(event)
+
+    await send_response(error_response(PayloadTooLarge(9), 413, b"application/json", b"{}"), receive, send)
+    assert arriving == []
+    assert not sent[-1].get("more_body")
 
 
 async def test_a_body_of_just_the_limit_is_read() -> None:

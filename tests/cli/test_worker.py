@@ -482,7 +482,7 @@ def test_an_agent_that_is_no_worker_of_the_server_ends_the_worker(
         env={**os.environ},
     )
     assert ran.returncode == 1
-    assert says in ran.stderr
+    assert ran.stderr.rstrip().endswith(says), "one fix, and nothing after it"
     assert "Traceback" not in ran.stderr
 
 

@@ -99,6 +99,32 @@ async def test_a_file_that_is_moved_away_is_made_anew(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["task"] == "after"
 
 
+def descriptors(path: Path) -> int:
+    """How many descriptors of this process lead to a file."""
+    found = 0
+    for name in os.listdir("/dev/fd"):
+        try:
+            found += os.path.samestat(os.fstat(int(name)), path.stat())
+        except OSError:
+            pass  # that of the listing itself
+    return found
+
+
+async def test_a_file_that_is_no_longer_written_is_not_held_open(tmp_path: Path) -> None:
+    """Each rotation would leave a descriptor, until the server has none for its callers."""
+    path, earlier = tmp_path / "access.log", tmp_path / "access.log.1"
+    log = AccessLog("json", str(path))
+    log.open()
+    log.note(AT_MS, access())
+    await log.flush()
+    path.rename(earlier)
+    log.note(AT_MS, access())
+    await log.flush()
+    assert (descriptors(earlier), descriptors(path)) == (0, 1)
+    await log.close()
+    assert descriptors(path) == 0
+
+
 async def test_lines_that_cannot_be_written_are_counted_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
