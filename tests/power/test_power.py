@@ -159,7 +159,8 @@ def test_a_place_is_found_again_where_it_went_or_left_to_a_person() -> None:
 
 def test_near_and_quick_tests_come_first_and_planted_bugs_never() -> None:
     seconds = {
-        "tests/engine/test_log.py::slow": 3.0,
+        "tests/engine/test_log.py::whole": 3.0,
+        "tests/engine/test_send.py::whole": 3.0,
         "tests/engine/test_log.py::quick": 0.2,
         "tests/engine/test_send.py::quick": 0.1,
         "tests/cli/test_keys.py::quick": 0.01,
@@ -167,9 +168,10 @@ def test_near_and_quick_tests_come_first_and_planted_bugs_never() -> None:
     }
     assert in_order("dragoman/engine/log.py", seconds, seconds) == [
         "tests/engine/test_log.py::quick",
+        "tests/engine/test_log.py::whole",
         "tests/engine/test_send.py::quick",
         "tests/cli/test_keys.py::quick",
-        "tests/engine/test_log.py::slow",
+        "tests/engine/test_send.py::whole",
     ]
 
 

@@ -31,8 +31,8 @@ FULL_RUN = (
 PLANTED = "tests/simulation/test_mutations.py::test_a_bug_that_was_put_in_is_found["
 """Tests that pass if a planted bug is found. They find no other change in a sensible time."""
 
-SLOW_S = 1.0
-"""Tests that take longer come after all others."""
+SLOW_S = (5.0, 1.0, 1.0)
+"""Tests that take longer come after all others: those of the module itself, of its package, and others."""
 
 COLLECTION = "collection"
 """Stands for a test where a module cannot be imported with a change."""
@@ -40,7 +40,7 @@ COLLECTION = "collection"
 BATCHES = ((25, 5.0), (150, 20.0))
 """Tests and seconds of the first runs for a change: most changes are found by the nearest tests."""
 
-GRACE_S = 90.0
+GRACE_S = 30.0
 """Seconds that a run may take beyond four times what its tests took in the full run: the machine may be busy."""
 
 
@@ -106,8 +106,8 @@ def in_order(module: str, tests: Iterable[str], seconds: Mapping[str, float]) ->
     return sorted(
         (test for names in files.values() for test in names),
         key=lambda test: (
-            seconds[test] > SLOW_S,
-            _distance(module, file := test.partition("::")[0]),
+            seconds[test] > SLOW_S[distance := _distance(module, file := test.partition("::")[0])],
+            distance,
             files[file].index(test) // 5,
             seconds[test],
         ),
