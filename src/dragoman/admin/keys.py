@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from dragoman.admin.question import Question
+from dragoman.admin.question import Column, Question
 from dragoman.admin.tasks import StateWord
 from dragoman.model.principal import AccessRole, KeyLimits, Scope
 
@@ -245,6 +245,11 @@ LIST_KEYS = Question(
     stored=True,
     quiet=True,
     lines="keys",
+    columns=(
+        *(Column("ID", "id"), Column("NAME", "name"), Column("ROLE", "role"), Column("AGENTS", "agents")),
+        *(Column("SCOPES", "scopes"), Column("LIMITS", "limits"), Column("MADE", "made", "moment")),
+        *(Column("EXPIRES", "expires", "moment"), Column("STATE", "state")),
+    ),
 )
 CREATE_KEY = Question(
     name="createKey",

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from dragoman.admin.question import Question
+from dragoman.admin.question import Column, Question
 from dragoman.model.errors import InvalidParams
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.parts import TEXT_CHARACTERS
@@ -326,6 +326,12 @@ LIST_TASKS = Question(
     stored=True,
     shared=True,
     lines="tasks",
+    columns=(
+        *(Column("ID", "id"), Column("STATE", "state"), Column("AGE", "age_s", "age"), Column("AGENT", "agent")),
+        *(Column("PRINCIPAL", "principal"), Column("CONTEXT", "context"), Column("DIALECT", "dialect")),
+        Column("TEXT", "text"),
+    ),
+    none="No tasks fit.",
 )
 LIST_CONVERSATIONS = Question(
     name="listConversations",

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from dragoman.admin.question import Column, Question
 from dragoman.dialects.json_bounds import EXACT_MAX
@@ -238,7 +239,14 @@ READ_DELIVERIES: Question[None, TaskDeliveries] = Question(
     stored=True,
     quiet=True,
     lines="deliveries",
+    columns=(
+        *(Column("NUMBER", "number"), Column("STATE", "state"), Column("MADE", "made", "moment")),
+        *(Column("ARRIVED", "arrived", "moment"), Column("SEQ", "seq"), Column("URL", "url")),
+        *(Column("ATTEMPTS", "failed"), Column("ANSWER", "http_status")),
+    ),
 )
+_EVENT = (Column("AGENT", "agent"), Column("TASK", "task"), Column("SEQ", "seq"), Column("URL", "url"))
+
 LIST_WEBHOOKS = Question(
     name="listWebhooks",
     path="/webhooks",
@@ -249,8 +257,23 @@ LIST_WEBHOOKS = Question(
     stored=True,
     quiet=True,
     lines="deliveries",
+    columns=(
+        *(Column("NUMBER", "number"), Column("MADE", "made", "moment"), *_EVENT),
+        *(Column("FAILED", "failed"), Column("NEXT", "next"), Column("REASON", "reason")),
+    ),
+    none="No deliveries.",
     cursor=("after", "next_after"),
 )
+LIST_DELIVERED = replace(
+    LIST_WEBHOOKS,
+    columns=(
+        *(Column("NUMBER", "number"), Column("ARRIVED", "arrived", "moment"), *_EVENT),
+        *(Column("ATTEMPTS", "failed"), Column("ANSWER", "http_status"), Column("TOOK", "took_ms")),
+    ),
+    cursor=("before", "next_before"),
+)
+"""The same question about deliveries that arrived, which are listed the other way round."""
+
 REDELIVER_WEBHOOKS = Question(
     name="redeliverWebhooks",
     method="POST",

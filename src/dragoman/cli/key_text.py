@@ -6,9 +6,8 @@ Invariant: only the description of a key that was just made has its secret.
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dragoman.admin.question import Column
 from dragoman.cli.admin.server import OPERATOR_KEY_ENV, TaskPlace
-from dragoman.cli.listing import Listing
+from dragoman.cli.listing import Listing, list_rows
 from dragoman.cli.tables import count, second, table
 from dragoman.store.path import hide_password
 
@@ -19,11 +18,6 @@ if TYPE_CHECKING:
 FIRST_KEY = (
     "This is the first key: from now on every caller and every worker must send one. A running server asks within a "
     "second.\nTasks made before it are hidden: docs/keys.md says how to read them."
-)
-
-COLUMNS = tuple(
-    Column(name.upper(), name)
-    for name in ("id", "name", "role", "agents", "scopes", "limits", "made", "expires", "state")
 )
 
 BEGINNINGS = ("KIND", "TASK", "AGENT", "WHAT")
@@ -62,7 +56,9 @@ def public_fields(key: "KeyLine") -> dict[str, Any]:
 
 def key_listing(keys: "Sequence[KeyLine]", empty: str = "") -> Listing:
     """The keys as rows."""
-    return Listing(rows=list(map(public_fields, keys)), columns=COLUMNS, words=WORDS, empty=empty)
+    from dragoman.admin.keys import LIST_KEYS
+
+    return list_rows(LIST_KEYS, list(map(public_fields, keys)), words=WORDS, empty=empty)
 
 
 def limits_text(limits: "KeyLimits | None") -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import click
 from msgspec import Struct, to_builtins
 
-from dragoman.admin.question import Answer, Column, Question
+from dragoman.admin.question import Answer, AnyQuestion, Column, Question
 from dragoman.cli.arguments import Seconds, WholeNumber
 from dragoman.cli.old_names import tell_new_name
 from dragoman.cli.tables import age, print_json, print_line, printable, second, table
@@ -54,10 +54,14 @@ class Listing(Struct, frozen=True, kw_only=True):
     fields: Sequence[str] = ()
 
 
+def list_rows(question: AnyQuestion, rows: Sequence[Any], **more: Any) -> Listing:
+    """Rows with the columns of their question; `more` are other fields of the listing."""
+    return Listing(rows=rows, columns=question.columns, member=question.lines, **({"empty": question.none} | more))
+
+
 def rows_of(question: Question[Any, Answer], answer: Answer, **more: Any) -> Listing:
-    """The lines of an answer, with the columns of its question; `more` are other fields of the listing."""
-    fields = {"document": answer, "member": question.lines, "empty": question.none, **more}
-    return Listing(rows=getattr(answer, question.lines), columns=question.columns, **fields)
+    """The lines of an answer that has all of them."""
+    return list_rows(question, getattr(answer, question.lines), document=answer, **more)
 
 
 Found = Listing | Iterator[Listing]

@@ -8,13 +8,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import click
-from msgspec.structs import replace
 
-from dragoman.admin.question import Column
 from dragoman.cli.admin.receipts import answer
 from dragoman.cli.admin.server import Desk, TaskPlace, finish, read_pages, with_server
 from dragoman.cli.arguments import WholeNumber
-from dragoman.cli.listing import Listing, lists, read_cursor
+from dragoman.cli.listing import Listing, list_rows, lists, read_cursor
 from dragoman.cli.old_names import old_option
 from dragoman.cli.tables import json_flag, print_line, second
 from dragoman.cli.webhook_hosts import pause, paused, resume, show
@@ -46,21 +44,6 @@ def _next(line: "DeliveryLine") -> str:
     return "in turn" if line.next is None else second(line.next)
 
 
-_NUMBER = Column("NUMBER", "number")
-_EVENT = (Column("AGENT", "agent"), Column("TASK", "task"), Column("SEQ", "seq"), Column("URL", "url"))
-
-OWED = (
-    *(_NUMBER, Column("MADE", "made", "moment"), *_EVENT),
-    *(Column("FAILED", "failed"), Column("NEXT", "next"), Column("REASON", "reason")),
-)
-"""The columns of deliveries that are pending or dead."""
-
-ARRIVED = (
-    *(_NUMBER, Column("ARRIVED", "arrived", "moment"), *_EVENT),
-    *(Column("ATTEMPTS", "failed"), Column("ANSWER", "http_status"), Column("TOOK", "took_ms")),
-)
-"""The columns of deliveries that arrived."""
-
 ARRIVED_WORDS: Mapping[str, Callable[[Any], str]] = {
     "failed": lambda line: str(line.failed + 1),
     "http_status": answer,
@@ -79,11 +62,11 @@ ARRIVED_WORDS: Mapping[str, Callable[[Any], str]] = {
 @with_server
 def list_(place: TaskPlace, state: str | None, task_id: str | None, limit: int, cursor: str) -> Listing:
     """List pending and dead deliveries, or those that arrived."""
-    from dragoman.admin.webhooks import LIST_WEBHOOKS, DeliveryQuery
+    from dragoman.admin.webhooks import LIST_DELIVERED, LIST_WEBHOOKS, DeliveryQuery
 
     number = read_cursor(cursor)
     arrived = state == "delivered"
-    question = replace(LIST_WEBHOOKS, cursor=("before", "next_before")) if arrived else LIST_WEBHOOKS
+    question = LIST_DELIVERED if arrived else LIST_WEBHOOKS
     query = DeliveryQuery(
         state=cast("DeliveryState | None", state),
         task=task_id,
@@ -92,14 +75,14 @@ def list_(place: TaskPlace, state: str | None, task_id: str | None, limit: int, 
         before=number or None if arrived else None,
     )
     pages, more = finish(lambda: place.at_desk(lambda desk: read_pages(desk, question, query, limit)))
-    return Listing(
-        rows=[line for page in pages for line in page],
-        columns=ARRIVED if arrived else OWED,
+    return list_rows(
+        question,
+        [line for page in pages for line in page],
         words=ARRIVED_WORDS if arrived else {"next": _next},
         name="number",
         lines=True,
         next_cursor="" if more is None else str(more.before if arrived else more.after),
-        empty="No deliveries." if state is None else "None.",
+        empty=question.none if state is None else "None.",
     )
 
 

@@ -6,19 +6,11 @@ Invariant: on the local store as from afar, the same lines are shown.
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dragoman.admin.question import Column
 from dragoman.cli.admin.server import TaskPlace
-from dragoman.cli.listing import Listing, rows_text
+from dragoman.cli.listing import rows_of, rows_text
 
 if TYPE_CHECKING:
     from dragoman.admin.webhooks import DeliveryLine
-
-OF_TASK = (
-    *(Column("NUMBER", "number"), Column("STATE", "state"), Column("MADE", "made", "moment")),
-    *(Column("ARRIVED", "arrived", "moment"), Column("SEQ", "seq"), Column("URL", "url")),
-    *(Column("ATTEMPTS", "failed"), Column("ANSWER", "http_status")),
-)
-"""The columns of the deliveries of a task."""
 
 
 def describe_deliveries(place: TaskPlace, task_id: str) -> str:
@@ -27,7 +19,7 @@ def describe_deliveries(place: TaskPlace, task_id: str) -> str:
 
     found = place.read(lambda desk: desk.answer(READ_DELIVERIES, None, task_id))
     more = "\nThere are more: see `dragoman webhooks list --task`." if found.more else ""
-    return rows_text(Listing(rows=found.deliveries, columns=OF_TASK, words=WORDS)) + more if found.deliveries else ""
+    return rows_text(rows_of(READ_DELIVERIES, found, words=WORDS)) + more if found.deliveries else ""
 
 
 def answer(line: "DeliveryLine") -> str:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.admin.question import Column
 from dragoman.cli.arguments import age_of, parse_key_id
-from dragoman.cli.listing import Listing, rows_text
+from dragoman.cli.listing import list_rows, rows_text
 
 if TYPE_CHECKING:
     from dragoman.admin.tasks import TaskLine
@@ -66,20 +65,15 @@ def read_filters(given: Filters) -> Filters:
 
 def task_table(tasks: "Sequence[TaskLine]") -> str:
     """Tasks as a table."""
-    return rows_text(Listing(rows=tasks, columns=COLUMNS, words=WORDS))
+    from dragoman.admin.tasks import LIST_TASKS
+
+    return rows_text(list_rows(LIST_TASKS, tasks, words=WORDS))
 
 
 def describe_state(task: "TaskLine") -> str:
     """The state that callers see, and that the task is queued if that does not say so."""
     return f"{task.state} (queued)" if task.phase == "queued" and task.state != "submitted" else task.state
 
-
-COLUMNS = (
-    *(Column("ID", "id"), Column("STATE", "state"), Column("AGE", "age_s", "age"), Column("AGENT", "agent")),
-    *(Column("PRINCIPAL", "principal"), Column("CONTEXT", "context"), Column("DIALECT", "dialect")),
-    Column("TEXT", "text"),
-)
-"""The columns of tasks."""
 
 WORDS: Mapping[str, Callable[[Any], str]] = {
     "state": describe_state,

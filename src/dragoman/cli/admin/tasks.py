@@ -9,10 +9,10 @@ import click
 
 from dragoman.cli.admin.receipts import describe_deliveries
 from dragoman.cli.admin.server import TaskPlace, read_pages, with_server
-from dragoman.cli.admin.task_choice import COLUMNS, WORDS, describe_state, read_filters, with_filters
+from dragoman.cli.admin.task_choice import WORDS, describe_state, read_filters, with_filters
 from dragoman.cli.admin.task_log import show_log
 from dragoman.cli.command_table import CommandTable
-from dragoman.cli.listing import Listing, lists
+from dragoman.cli.listing import Listing, list_rows, lists
 from dragoman.cli.tables import age, output, print_json, printable
 
 if TYPE_CHECKING:
@@ -55,15 +55,8 @@ def list_(place: TaskPlace, order: "TaskOrder | None", limit: int, cursor: str, 
     pages, after = place.read(lambda desk: read_pages(desk, LIST_TASKS, wanted, limit))
     found = [task for page in pages for task in page]
     more = "" if after is None else after.cursor
-    return Listing(
-        rows=found,
-        columns=COLUMNS,
-        words=WORDS,
-        member="tasks",
-        document={"tasks": found, "more": bool(more), "next_cursor": more},
-        next_cursor=more,
-        empty="No tasks fit.",
-    )
+    document = {"tasks": found, "more": bool(more), "next_cursor": more}
+    return list_rows(LIST_TASKS, found, words=WORDS, document=document, next_cursor=more)
 
 
 @tasks.command()
