@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from dragoman.admin.question import PREFIX
-from dragoman.bindings.admin.routes import ROUTES
+from dragoman.bindings.admin.routes import routes
 from dragoman.bindings.openapi.operations import A2A, OWN
 from dragoman.cli import main as command
 from dragoman.cli.old_names import COMMANDS as OLD_COMMANDS
@@ -126,7 +126,7 @@ def _commands(path: str, one: click.Command) -> Iterator[str]:
 
 
 def _http() -> Iterator[str]:
-    for route in ROUTES:
+    for route in routes():
         yield f"admin {route.method} {PREFIX}{route.path}"
     for operation in (*A2A, *OWN):
         yield f"http {operation.method} {operation.path}"

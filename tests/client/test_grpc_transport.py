@@ -434,7 +434,7 @@ async def test_an_address_without_a_card_needs_a_dialect() -> None:
 async def test_without_the_package_another_endpoint_is_called_or_the_extra_is_named(
     peer: GrpcPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.client.endpoint.installed", lambda: False)
+    monkeypatch.setattr("dragoman.client.endpoint.grpc_installed", lambda: False)
     async with named(peer, "127.0.0.1:{port}") as web:
         with pytest.raises(NotInstalled, match=r"pip install '.*\[grpc\]'"):
             async with connect(web.url):

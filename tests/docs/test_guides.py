@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.frameworks import adapt
+from dragoman.agents.adapters import adapt
 from dragoman.testing import run
 from tests.docs.reader import reader
 from tests.docs.test_readme import ROOT

@@ -4,7 +4,7 @@ collected."""
 from importlib.util import find_spec
 from pathlib import Path
 
-from dragoman.agents.frameworks import FRAMEWORKS
+from dragoman.agents.adapters import FRAMEWORKS
 
 
 def installed(package: str) -> bool:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from dragoman import Part
-from dragoman.agents.frameworks import adapt
+from dragoman.agents.adapters import adapt
 from dragoman.agents.python.agent import Agent as Served
 from dragoman.model.message import Message, Role
 from tests.frameworks.completions import MODEL, Answer, Call, completions

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Part
-from dragoman.agents.frameworks import adapt, adaptable
+from dragoman.agents.adapters import adapt, adaptable
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.cli.references import AgentReferenceError, load_reference
 from dragoman.client import Connection, connect

@@ -11,7 +11,7 @@ from crewai.hooks import HookAborted, before_llm_call, clear_all_llm_call_hooks
 from crewai.memory.unified_memory import Memory
 
 from dragoman import Part
-from dragoman.agents.frameworks import adapt
+from dragoman.agents.adapters import adapt
 from dragoman.agents.frameworks.crewai import AnswerText
 from dragoman.model.principal import Principal
 from dragoman.model.task import TaskState

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dragoman import Part
-from dragoman.agents.frameworks import adapt, framework_of
+from dragoman.agents.adapters import adapt, framework_of
 from dragoman.model.task import TaskState
 from dragoman.testing import ClientFixture, run
 from tests.frameworks.completions import Answer, Call

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.agents.frameworks import FRAMEWORKS
+from dragoman.agents.adapters import FRAMEWORKS
 from tests.frameworks.conftest import KITS
 
 HERE = Path(__file__).parent

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dragoman.agents.frameworks import adapt, adaptable, advice, framework_of
+from dragoman.agents.adapters import adapt, adaptable, advice, framework_of
 from dragoman.agents.kinds import describe_anew
 from dragoman.engine.api import Runner, Traits
 from dragoman.model.card import Profile

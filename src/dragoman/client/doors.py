@@ -6,6 +6,7 @@ internet addresses.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dragoman.client.card import beside
 from dragoman.client.credentials import Authorized, Credentials
@@ -15,9 +16,11 @@ from dragoman.client.retries import Timeouts
 from dragoman.net.address import Guard, Resolver
 from dragoman.net.egress import Egress
 from dragoman.net.errors import EgressError
-from dragoman.net.grpc import GrpcEgress
 from dragoman.net.target import endpoint_target, is_grpc
 from dragoman.net.tls import MACHINE_TLS, ClientTls
+
+if TYPE_CHECKING:
+    from dragoman.net.grpc import GrpcEgress
 
 
 class Doors:
@@ -50,7 +53,7 @@ class Doors:
         """Return the client that may call this URL."""
         return self.known if self.knows(url) else self._guarded()
 
-    def grpc(self, url: str) -> GrpcEgress:
+    def grpc(self, url: str) -> "GrpcEgress":
         """Return the door that may call this URL over gRPC; it adds no credentials."""
         return self._egress(url).grpc
 

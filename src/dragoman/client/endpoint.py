@@ -18,7 +18,7 @@ from dragoman.auth.signatures import CardNotVerified
 from dragoman.client.card import Interface, RemoteCard, interfaces, read_card, verify
 from dragoman.client.discovery import Discovery, FoundCard
 from dragoman.client.errors import HttpRefusal, NoAnswer, NoInterface, NotInstalled, PeerError, fate_unknown
-from dragoman.client.grpc_transport import grpc_tongue
+from dragoman.client.grpc_address import grpc_installed
 from dragoman.client.transport import NO_HEADERS, Batch, CallHeaders, CallTerms, StreamPosition
 from dragoman.client.transports import Transport, Transports
 from dragoman.dialects.api import Answer, Tongue
@@ -36,7 +36,6 @@ from dragoman.model.errors import (
 from dragoman.model.message import Message
 from dragoman.model.operations import CancelTask, GetTask, Operation, SendMessage, StreamMessage, Subscribe
 from dragoman.model.task import Task
-from dragoman.net.grpc import installed
 from dragoman.net.target import target
 
 log = logging.getLogger("dragoman.client")
@@ -261,7 +260,7 @@ class AgentEndpoint:
         passed over for another one, but not if the caller chose gRPC.
         """
         for each in candidates:
-            if each.binding != GRPC or self._wish.binding is not None or not installed():
+            if each.binding != GRPC or self._wish.binding is not None or not grpc_installed():
                 return await self._make(each)
             try:
                 await self._transports.doors.reach(each.url)
@@ -274,9 +273,9 @@ class AgentEndpoint:
     async def _make(self, interface: Interface) -> Transport:
         """Make the transport for an endpoint; loading gRPC takes a while. Raises NotInstalled."""
         if interface.binding == GRPC:
-            if not installed():
+            if not grpc_installed():
                 raise NotInstalled(interface.to.shown)
-            await asyncio.to_thread(grpc_tongue, interface.dialect)
+            await asyncio.to_thread(_load_grpc, interface.dialect)
         return self._transports.make(interface)
 
     def _candidates(self, found: FoundCard) -> Sequence[Interface]:
@@ -288,7 +287,7 @@ class AgentEndpoint:
             version=self._wish.version,
             grpc_tls=self._wish.grpc_tls,
         )
-        if not installed() and (others := [each for each in candidates if each.binding != GRPC]):
+        if not grpc_installed() and (others := [each for each in candidates if each.binding != GRPC]):
             candidates = others
         if not candidates:
             wanted = f"{self._wish.binding or 'JSONRPC, HTTP+JSON or GRPC'} in {_describe_version(self._wish.version)}"
@@ -310,3 +309,9 @@ def _describe_version(dialect: str | None) -> str:
     if dialect is None:
         return "a supported version"
     return f"version {dialect}" if dialect in VERSIONS else f"the dialect {dialect}"
+
+
+def _load_grpc(dialect: str) -> None:
+    from dragoman.client.grpc_transport import grpc_tongue
+
+    grpc_tongue(dialect)

@@ -9,6 +9,8 @@ Invariant: pure and total. Anything that is no address gives an empty text.
 """
 
 import re
+from functools import cache
+from importlib.util import find_spec
 
 from dragoman.net.errors import BadUrl
 from dragoman.net.target import grpc_target
@@ -20,6 +22,15 @@ _BARE = re.compile(r"(?:dns:(?:///)?)?([^/?#]*)/?", re.IGNORECASE | re.ASCII)
 """An address without a scheme; gRPC's own spelling of names, `dns:///host:port`, is one, too."""
 
 _PLACE = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::([0-9]{1,5}))?", re.ASCII)
+
+
+@cache
+def grpc_installed() -> bool:
+    """Whether the packages of the extra `grpc` are there, without loading them."""
+    try:
+        return all(find_spec(name) is not None for name in ("grpc", "google.protobuf", "google.rpc"))
+    except ModuleNotFoundError:  # there is no package `google` at all
+        return False
 
 
 def grpc_url(given: object, card_url: str, tls: bool | None = None) -> str:

@@ -3,20 +3,37 @@
 Invariant: only an origin that the caller named gets the caller's headers and credentials.
 """
 
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
 from msgspec import Struct
 
 from dragoman.client.card import Interface
 from dragoman.client.decode import double_base64 as in_double_base64
 from dragoman.client.decode import tongue
 from dragoman.client.doors import Doors
-from dragoman.client.grpc_transport import GrpcTransport, grpc_tongue
 from dragoman.client.http_transport import HttpTransport
-from dragoman.client.transport import CallTerms
-from dragoman.dialects.api import Tongue
+from dragoman.client.transport import NO_HEADERS, Batch, CallHeaders, CallTerms, StreamPosition
+from dragoman.dialects.api import Answer, Tongue
 from dragoman.dialects.cards import GRPC, HTTP_JSON
+from dragoman.model.operations import Operation, StreamMessage, Subscribe
 
-Transport = HttpTransport | GrpcTransport
-"""A transport, over any binding."""
+
+class Transport(Protocol):
+    """One endpoint of an agent, over any binding."""
+
+    interface: Interface
+    tongue: Tongue
+
+    async def call(self, operation: Operation, beside: CallHeaders = NO_HEADERS) -> Answer:
+        """Return the answer to an operation that is not a stream. Raises A2AError or PeerError."""
+        ...
+
+    def stream(
+        self, operation: StreamMessage | Subscribe, beside: CallHeaders, position: StreamPosition | None
+    ) -> AsyncGenerator[Batch, None]:
+        """Yield the updates of a stream, a batch for what arrived together. Raises A2AError or PeerError."""
+        ...
 
 
 class Transports(Struct, frozen=True, kw_only=True):
@@ -32,6 +49,8 @@ class Transports(Struct, frozen=True, kw_only=True):
         doors = self.doors
         terms = self.terms if doors.knows(interface.url) else self.terms.anonymous()
         if interface.binding == GRPC:
+            from dragoman.client.grpc_transport import GrpcTransport, grpc_tongue
+
             spoken = grpc_tongue(interface.dialect, double_base64=self.double_base64)
             return GrpcTransport(doors.grpc(interface.url), interface, spoken, terms)
         spoken = tongue(interface.dialect) if self.spoken is None else self.spoken

@@ -28,6 +28,7 @@ from dragoman.bindings.cluster import ClusterWatch
 from dragoman.bindings.http1.bounds import ConnectionBounds, ConnectionCounter
 from dragoman.bindings.monitoring import Health, Metrics, Scraped
 from dragoman.bindings.obstacles import Obstacles
+from dragoman.bindings.optional import load_optional
 from dragoman.bindings.streams import Streams
 from dragoman.bus.api import Bus
 from dragoman.config import Config
@@ -46,7 +47,6 @@ from dragoman.server.callers import make_authenticator
 from dragoman.server.files import ServedFiles, open_files
 from dragoman.server.key_stops import KeyStopper
 from dragoman.server.observation import Observation
-from dragoman.server.optional import load_optional
 from dragoman.server.replicas import bus_name, server_bus
 from dragoman.server.retention import RetentionWatch
 from dragoman.server.usage import make_usage

@@ -18,7 +18,7 @@ from dragoman.admin.question import PREFIX, AnyQuestion
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.operator_token import local_server, read_token, token_path
 from dragoman.bindings.admin.endpoint import Admin
-from dragoman.bindings.admin.routes import ROUTES
+from dragoman.bindings.admin.routes import routes
 from dragoman.bindings.http import Gone, HttpRequest
 from dragoman.bindings.limits import Limits
 from dragoman.bindings.routes import ADMIN, Route
@@ -354,8 +354,8 @@ async def test_every_answer_fits_the_document_that_names_every_route(tmp_path: P
         _, document = await read(http, "/openapi.json", ops)
         assert document["openapi"] == "3.1.0"
         described = {(path, method.upper()) for path, each in document["paths"].items() for method in each}
-        assert described == {(PREFIX + route.path, route.method) for route in ROUTES}
-        for route in ROUTES:
+        assert described == {(PREFIX + route.path, route.method) for route in routes()}
+        for route in routes():
             if route.answer is None:
                 continue  # a stream
             subject = await make_subject(http, ops, route)
@@ -373,7 +373,7 @@ async def test_a_read_that_is_repeated_is_noted_once_and_changes_nothing(tmp_pat
     """A page of the console that is left open reads the same again and again."""
     store = sqlite_url(tmp_path)
     ops = (await make_keys(store, ops=(AccessRole.OPERATOR, None)))["ops"]
-    reads = [route for route in ROUTES if route.method == "GET" and route.answer is not None]
+    reads = [route for route in routes() if route.method == "GET" and route.answer is not None]
     async with server(store, push_allowed_hosts=("127.0.0.1",)) as http:
         for route in reads:
             subject = await make_subject(http, ops, route)

@@ -22,7 +22,7 @@ from dragoman.admin.overview import (
     WorkerFacts,
 )
 from dragoman.admin.question import PREFIX
-from dragoman.bindings.admin.routes import ROUTES
+from dragoman.bindings.admin.routes import routes
 from dragoman.bus.api import NoBus
 from dragoman.config import Config
 from dragoman.engine.admin.change_feeds import CHANGES_MAX, GAP_MAX_MS, ChangeReader
@@ -42,7 +42,7 @@ from tests.kit.facts import NoFacts
 from tests.kit.places import bearer, sqlite_url
 from tests.store.cases.bench import new_task
 
-EVENTS = {route.path: route.events for route in ROUTES if route.events}
+EVENTS = {route.path: route.events for route in routes() if route.events}
 STREAM = {"Accept": "text/event-stream"}
 
 

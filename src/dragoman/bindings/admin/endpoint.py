@@ -5,7 +5,7 @@ Invariant: nobody but an operator gets here, which `Callers.admit_operator` deci
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -13,7 +13,7 @@ from msgspec import Struct
 from dragoman import __version__
 from dragoman.admin.question import AnyQuestion
 from dragoman.bindings.admin.openapi import make_admin_document
-from dragoman.bindings.admin.routes import find_route
+from dragoman.bindings.admin.routes import find_route, remote_questions
 from dragoman.bindings.callers import Callers
 from dragoman.bindings.calls import decode_body
 from dragoman.bindings.endpoints import Endpoints, HttpEndpoint, PageSessions
@@ -27,8 +27,6 @@ from dragoman.bindings.http import (
     unless_gone,
 )
 from dragoman.bindings.limits import Limits
-from dragoman.bindings.remote import RemoteAgents
-from dragoman.bindings.remote.questions import REMOTE_QUESTIONS
 from dragoman.bindings.request import RESUMES_AFTER, Header, Request
 from dragoman.dialects import json_bounds, json_fields, sse
 from dragoman.dialects.api import STREAM_HEADERS
@@ -46,6 +44,20 @@ DOCUMENT = ("openapi.json",)
 NO_STORE: Header = (b"cache-control", b"no-store")
 
 
+class RemoteAnswers(Protocol):
+    """Answers operators' questions about agents elsewhere."""
+
+    @property
+    def answers(self) -> Functions:
+        """The functions that answer, by the names of the questions."""
+        ...
+
+    @property
+    def streams(self) -> Functions:
+        """The functions that answer with a feed."""
+        ...
+
+
 class Admin:
     """Answers requests below `/admin/v1`."""
 
@@ -54,7 +66,7 @@ class Admin:
         administration: Administration,
         limits: Limits,
         facts: ServerFacts,
-        remote: RemoteAgents | None = None,
+        remote: RemoteAnswers | None = None,
         stops: KeyStops | None = None,
     ) -> None:
         """`remote` are the agents elsewhere, which operators name by URL; None: no such path exists.
@@ -86,7 +98,7 @@ class Admin:
         if self._stops is not None:
             self._stops.check(request.principal.key)
         operator = Operator(request.principal.id, request.peer, request.principal.key)
-        if self._remote is None and route in REMOTE_QUESTIONS:
+        if self._remote is None and route in remote_questions():
             raise NotFound("no such path here: this server was started without its console (console = false)")
         if route.events and (route.answer is None or _wants_events(request)):
             if request.method == "HEAD":

@@ -6,7 +6,7 @@ Invariant: it is made from the table of routes and the structs alone, so that it
 import msgspec
 
 from dragoman.admin.question import PREFIX, AnyQuestion
-from dragoman.bindings.admin.routes import ROUTES
+from dragoman.bindings.admin.routes import routes
 from dragoman.bindings.openapi.document import (
     JSON,
     AnswerForms,
@@ -27,7 +27,7 @@ def make_admin_document(version: str) -> bytes:
         description="For operators: keys of the role operator, or the token of a server that asks nobody.",
         security=[{"apiKey": []}, {"bearer": []}],
     )
-    return msgspec.json.encode(make_document(info, map(_operation, ROUTES)))
+    return msgspec.json.encode(make_document(info, map(_operation, routes())))
 
 
 def _operation(route: AnyQuestion) -> OperationForms:

@@ -4,19 +4,30 @@ Invariant: the routes, the decoding, the encoding and the OpenAPI document come 
 """
 
 from collections.abc import Sequence
+from functools import cache
 
 from dragoman.admin.question import AnyQuestion
 from dragoman.admin.table import QUESTIONS
-from dragoman.bindings.remote.questions import REMOTE_QUESTIONS
+from dragoman.bindings.optional import load_optional
 from dragoman.model.errors import MethodNotAllowed, NotFound
 
-ROUTES: tuple[AnyQuestion, ...] = (*QUESTIONS, *REMOTE_QUESTIONS)
+
+@cache
+def remote_questions() -> tuple[AnyQuestion, ...]:
+    """The rows about agents elsewhere; none if this installation is without them."""
+    module = load_optional("dragoman.bindings.remote.questions")
+    return () if module is None else module.REMOTE_QUESTIONS
+
+
+def routes() -> tuple[AnyQuestion, ...]:
+    """All rows."""
+    return (*QUESTIONS, *remote_questions())
 
 
 def find_route(method: str, segments: Sequence[str]) -> tuple[AnyQuestion, str]:
     """The route of a request, and the id in its path; empty if it has none. Raises NotFound or MethodNotAllowed."""
     allowed: list[str] = []
-    for route in ROUTES:
+    for route in routes():
         found = _match(route.path, segments)
         if found is not None:
             if route.method == method or (route.method == "GET" and method == "HEAD"):

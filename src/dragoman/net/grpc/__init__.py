@@ -5,6 +5,6 @@ Only here is the `grpc` package used by a client. It is loaded on the first call
 """
 
 from dragoman.net.grpc.egress import GrpcEgress, GrpcFlow
-from dragoman.net.grpc.status import GrpcReply, installed
+from dragoman.net.grpc.status import GrpcReply
 
-__all__ = ["GrpcEgress", "GrpcFlow", "GrpcReply", "installed"]
+__all__ = ["GrpcEgress", "GrpcFlow", "GrpcReply"]

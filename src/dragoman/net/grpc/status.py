@@ -5,8 +5,6 @@ Invariant: pure. A status that C-core made itself is an EgressError, and its tex
 
 import re
 from collections.abc import Mapping
-from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 from msgspec import Struct
@@ -32,15 +30,6 @@ _LARGE = "CLIENT: Received message larger than max"
 
 _HTTP_STATUS = re.compile(r"Received http2 header with status: ([0-9]{3})", re.ASCII)
 """An answer in HTTP that is not gRPC's: of a proxy, or of a server for something else."""
-
-
-@cache
-def installed() -> bool:
-    """Whether the packages of the extra `grpc` are there, without loading them."""
-    try:
-        return all(find_spec(name) is not None for name in ("grpc", "google.protobuf", "google.rpc"))
-    except ModuleNotFoundError:  # there is no package `google` at all
-        return False
 
 
 class GrpcReply(Struct, frozen=True, kw_only=True):

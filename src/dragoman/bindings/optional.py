@@ -1,7 +1,7 @@
-"""The parts of a server that an installation may be without: each is a package of its own, with a module here.
+"""The parts of a server that an installation may be without, each a package of its own.
 
-Invariant: nothing else in `server` imports such a package. One whose files are not there is a part that the
-configuration did not ask for.
+Invariant: the core imports such a package by this function alone. One whose files are not there is a part that nobody
+asked for.
 """
 
 from importlib import import_module
