@@ -41,7 +41,8 @@ class PostgresRows:
         self._address = address
         self._connection = connection
         self.schema = pool.address.schema
-        self.sql = read_statements("transfer.sql", self.schema)
+        self.sql = {name: in_schema(sql, self.schema) for name, sql in statements_for_postgres().items()}
+        self.sql |= read_statements("transfer.sql", self.schema)
 
     async def count(self) -> int:
         """As the protocol says."""

@@ -15,6 +15,7 @@ import msgspec
 
 from dragoman.store.api import StoreError
 from dragoman.store.files import digest_of
+from dragoman.store.sql.statements import statements_for_sqlite
 from dragoman.store.sqlite.connection import Location, ProcessLock, connect, fetch, locate, translated
 from dragoman.store.sqlite.schema import check as check_path
 from dragoman.store.sqlite.schema import migrate, migrations, read_statements
@@ -22,8 +23,6 @@ from dragoman.store.transfer import OF_TASKS, UNKNOWN_TEXTS, WHOLE, ColumnType, 
 
 ORIGIN = "copy of"
 """The key under which an unfinished copy has the name of its source."""
-
-FOREVER_MS = 1 << 62
 
 
 class SqliteRows:
@@ -41,7 +40,7 @@ class SqliteRows:
         self._connection = connection
         self._lock = lock
         self._errors = errors
-        self.sql = read_statements("transfer.sql")
+        self.sql = statements_for_sqlite() | read_statements("transfer.sql")
 
     async def count(self) -> int:
         """As the protocol says."""
@@ -187,7 +186,7 @@ def open_target(url: str, source: str, *, restart: bool) -> SqliteCopy:
         raise
     origin = copy.value(copy.sql["origin"], (ORIGIN,))
     if origin is None:
-        copy.fetch(copy.sql["note_origin"], (ORIGIN, source.encode(), FOREVER_MS))
+        copy.fetch(copy.sql["note_origin"], (ORIGIN, source.encode()))
     elif bytes(origin).decode() != source:
         copy.release()
         raise StoreError(

@@ -1,20 +1,4 @@
--- The statements for copying a store, beside those that are made of the names of tables and columns.
-
--- name: count_tasks
--- How many tasks there are.
-SELECT count(*) FROM tasks;
-
--- name: last_task
--- The highest number of a task.
-SELECT coalesce(max(task), 0) FROM tasks;
-
--- name: task_sizes
--- The next tasks, each with about how many bytes belong to it.
-SELECT t.task, t.log_bytes + length(t.head)
-    + coalesce((SELECT sum(length(p.events)) FROM pages p WHERE p.task = t.task), 0)
-    + coalesce((SELECT length(s.record) FROM snapshots s WHERE s.task = t.task), 0)
-    + CASE WHEN t.files THEN coalesce((SELECT sum(length(f.bytes)) FROM files f WHERE f.task = t.task), 0) ELSE 0 END
-FROM tasks t WHERE t.task > ?1 ORDER BY t.task LIMIT ?2;
+-- The statements for copying a store that the other database has otherwise.
 
 -- name: numbers
 -- The last numbers of tables that never give one again.
@@ -27,18 +11,6 @@ INSERT INTO sqlite_sequence (name, seq) SELECT ?1, 0 WHERE NOT EXISTS (SELECT 1 
 -- name: raise_number
 -- Never give a number of a table up to ?2.
 UPDATE sqlite_sequence SET seq = max(seq, ?2) WHERE name = ?1;
-
--- name: origin
--- The source of an unfinished copy.
-SELECT value FROM shared WHERE key = ?1 AND counter = '';
-
--- name: note_origin
--- Note the source of a copy.
-INSERT INTO shared (key, counter, value, version, amount, expires_ms) VALUES (?1, '', ?2, 1, 0, ?3);
-
--- name: forget_origin
--- The copy is finished.
-DELETE FROM shared;
 
 -- name: count_scopes
 -- Count the tasks of scopes.
