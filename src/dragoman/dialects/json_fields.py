@@ -4,6 +4,7 @@ Invariant: a fault becomes an A2AError with the field's path on the wire; the te
 """
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -119,6 +120,26 @@ def whole(
         violations.append((field, f"must be an integer, {span}"))
         return None
     return number
+
+
+def check_text(values: Mapping[str, str]) -> None:
+    """Refuse text from percent-decoding that UTF-8 cannot encode. Raises InvalidParams."""
+    for name, text in values.items():
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise InvalidParams(name if name.isascii() else "", "must be valid UTF-8") from None
+
+
+def named_skill(*found: dict[str, Any] | None) -> str | None:
+    """Return the skill that the first of the metadata names; None if none of them does."""
+    for metadata in found:
+        if metadata is not None:
+            skill = metadata.get("skill")
+            if isinstance(skill, str) and skill:
+                return skill
+    return None
 
 
 def from_seq(value: object, metadata: dict[str, Any] | None) -> str | None:

@@ -13,7 +13,6 @@ URL.) Any bytes give a value or InvalidAgentResponse; any bytes of an error give
 from collections.abc import Mapping
 from typing import Literal
 
-import msgspec
 from msgspec import Struct, field
 from msgspec.json import Decoder
 from msgspec.structs import replace
@@ -34,12 +33,11 @@ from dragoman.dialects.client.encode import (
     row_of,
 )
 from dragoman.dialects.client.objects import WRAPPED, ReadPart, beyond
-from dragoman.dialects.json_fields import raw_bytes
 from dragoman.dialects.v03.decode import STATES
 from dragoman.dialects.v03.encode import STATES as STATE_NAMES
 from dragoman.dialects.v03.encode import message
 from dragoman.dialects.v03.operations import TABLE
-from dragoman.dialects.v03.rest import ProtoJson, once, twice
+from dragoman.dialects.v03.rest import ProtoJson, once, raw_bytes_twice, twice
 from dragoman.dialects.v1 import client as v1_client
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, InvalidAgentResponse
@@ -237,8 +235,6 @@ class _ArtifactUpdate(Struct, rename="camel", tag_field="kind", tag="artifact-up
 
 _UPDATE: Decoder[_StatusUpdate | _ArtifactUpdate] = Decoder(_StatusUpdate | _ArtifactUpdate)
 
-_FAILURES = (A2AError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
 _STATUSES: Mapping[int, type[A2AError]] = {
     **refusals.STATUSES,
     409: errors.TaskNotCancelable,
@@ -297,7 +293,7 @@ def read_answer_twice(operation: Operation, body: bytes) -> Answer:
 def read_error(body: bytes, status: int) -> A2AError:
     """Decode an `error` member, or an HTTP body with `code` or with only a text."""
     try:
-        given = scalars.decode_answer(body, _error_object)
+        given = scalars.decode_answer(body, v1_client.error_object)
     except InvalidAgentResponse:
         return refusals.read(body, status, words=_WORDS, statuses=_STATUSES)
     # The official Python server sends the form of 1.0 (§5.4) since its own version 1.0.
@@ -320,7 +316,7 @@ def part(value: object) -> Part:
 
 def part_twice(value: object) -> Part:
     """Read a part of which the file bytes in protobuf JSON are base64 of base64."""
-    return objects.part(_unwrap(value), file_bytes=_raw_bytes_twice)
+    return objects.part(_unwrap(value), file_bytes=raw_bytes_twice)
 
 
 def _answer(operation: Operation, body: bytes, read_part: ReadPart) -> Answer:
@@ -338,21 +334,6 @@ def _unwrap(value: object) -> object:
     return value
 
 
-def _raw_bytes_twice(text: str) -> bytes | None:
-    once = raw_bytes(text)
-    if once is None or not once.isascii():
-        return once
-    twice = raw_bytes(once.decode("ascii"))
-    return once if twice is None else twice
-
-
-def _error_object(value: object) -> Json:
-    """Return the error object, inside an envelope or bare."""
-    given = scalars.members(value, "an error with code and message")
-    inner = given.get("error")
-    return inner if isinstance(inner, dict) else given
-
-
 def _exact_update(data: bytes) -> Update | None:
     """Decode a frame in the form of the official servers over JSON-RPC; None for any other."""
     if b'"kind"' not in data:
@@ -360,7 +341,7 @@ def _exact_update(data: bytes) -> Update | None:
     try:
         json_bounds.check(data, scalars.MAX_DEPTH, scalars.MAX_VALUES)
         frame = _UPDATE.decode(data)
-    except _FAILURES:
+    except v1_client.FAILURES:
         return None
     if isinstance(frame, _ArtifactUpdate):
         return _artifact_update(frame)

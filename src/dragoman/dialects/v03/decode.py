@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.dialects.json_bounds import EXACT_MAX
-from dragoman.dialects.json_fields import from_seq, raw_bytes, timestamp_ms
+from dragoman.dialects.json_fields import from_seq, named_skill, raw_bytes, timestamp_ms
 from dragoman.dialects.v03 import webhooks
 from dragoman.dialects.v03.fields import MAX_ID, Fields, read
 from dragoman.dialects.v03.operations import TABLE
@@ -309,15 +309,6 @@ def _moment(fields: Fields, *names: str) -> int | None:
     if moment is None:
         raise InvalidParams(fields.at(names[0]), "must be a time stamp such as 2026-01-31T12:00:00Z")
     return moment
-
-
-def named_skill(*found: dict[str, Any] | None) -> str | None:
-    """Return the skill that the first of the metadata names; None if none of them does."""
-    for metadata in found:
-        skill = (metadata or {}).get("skill")
-        if isinstance(skill, str) and skill:
-            return skill
-    return None
 
 
 def _id(fields: Fields, *names: str) -> str | None:

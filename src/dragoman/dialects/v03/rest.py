@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import msgspec
 
 from dragoman.dialects.api import RestRequest
-from dragoman.dialects.json_fields import raw_bytes
+from dragoman.dialects.json_fields import check_text, raw_bytes
 from dragoman.dialects.v03 import decode, webhooks
 from dragoman.dialects.v03.card import proto_card
 from dragoman.dialects.v03.decode import ReadBytes
@@ -79,19 +79,20 @@ def decode_rest(request: RestRequest) -> Operation:
 
 def decode_rest_twice(request: RestRequest) -> Operation:
     """Decode a request of the official Python clients, which encode file bytes twice (a2a-sdk 0.3.26, 1.3.0)."""
-    return _decode(request, _raw_bytes_twice)
+    return _decode(request, raw_bytes_twice)
 
 
 def _decode(request: RestRequest, read_bytes: ReadBytes) -> Operation:
-    _check_text(request.path)
-    _check_text(request.query)
+    check_text(request.path)
+    check_text(request.query)
     route = _ROUTES.get(request.route)
     if route is None:
         raise MethodNotFound(request.route)
     return route(request, read_bytes)
 
 
-def _raw_bytes_twice(text: str) -> bytes | None:
+def raw_bytes_twice(text: str) -> bytes | None:
+    """Decode bytes that are in base64 of base64, or in base64 once; None if they are neither."""
     once = raw_bytes(text)
     if once is None or not once.isascii():
         return once
@@ -117,15 +118,6 @@ def _spell_out(fields: Fields) -> Fields:
     if message is None or configuration is None or not message.has("content"):
         return fields
     return Fields({**fields.members, "configuration": {"blocking": False, **configuration}}, fields.path)
-
-
-def _check_text(values: Mapping[str, str]) -> None:
-    """Refuse text from percent-decoding that UTF-8 cannot encode."""
-    for name, text in values.items():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise InvalidParams(name if name.isascii() else "", "must be valid UTF-8") from None
 
 
 def _task_id(path: Mapping[str, str]) -> str:

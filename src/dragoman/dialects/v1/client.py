@@ -172,7 +172,8 @@ _FRAME = Decoder(_Frame)
 _EVENT = Decoder(_Event)
 _TASK = Decoder(Task)
 
-_FAILURES = (A2AError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+FAILURES = (A2AError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What bytes raise that are not exactly as the specification has them."""
 
 _KINDS: dict[str, type[A2AError]] = {row.reason: kind for kind, row in ERRORS.items()}
 """Errors by their reason. If several share one, the last counts, which is the most specific."""
@@ -205,7 +206,7 @@ def read_event(data: str, call_id: int) -> Update | None:
         if chunk is not None and _plain(chunk):  # most events: it has no nested values to check
             return chunk if event.id == call_id else None
         json_bounds.check(data.encode(), scalars.MAX_DEPTH, scalars.MAX_VALUES)
-    except _FAILURES:
+    except FAILURES:
         return None
     return _decode_member(event.result) if event.id == call_id else None
 
@@ -233,7 +234,7 @@ def read_error(body: bytes, status: int) -> A2AError:
     The reason decides, or else the code, the HTTP status and the gRPC status, in this order.
     """
     try:
-        given = scalars.decode_answer(body, _error_object)
+        given = scalars.decode_answer(body, error_object)
     except InvalidAgentResponse:
         return refusals.read(body, status)
     details = given.get("data") if isinstance(given.get("data"), list) else given.get("details")
@@ -254,7 +255,7 @@ def _exact_update(data: bytes) -> Update | None:
     try:
         json_bounds.check(data, scalars.MAX_DEPTH, scalars.MAX_VALUES)
         frame = _FRAME.decode(data)
-    except _FAILURES:
+    except FAILURES:
         return None
     return _decode_member(frame)
 
@@ -301,7 +302,7 @@ def _exact_task(body: bytes) -> Task | None:
     try:
         json_bounds.check(body, scalars.MAX_DEPTH, scalars.MAX_VALUES)
         return _check_task(_TASK.decode(body))
-    except _FAILURES:
+    except FAILURES:
         return None
 
 
@@ -334,7 +335,7 @@ def _whole(parts: Iterable[Part]) -> bool:
     return True
 
 
-def _error_object(value: object) -> Json:
+def error_object(value: object) -> Json:
     """Return the error object, inside an envelope or bare."""
     given = scalars.members(value, "an error with code and message")
     inner = given.get("error")

@@ -116,19 +116,15 @@ def _time(field: FieldRow, path: str, default: Any) -> Read:
     return read
 
 
-def _as_it_is(field: FieldRow, path: str, default: Any) -> Read:
-    return lambda value, violations: value
-
-
 _READS: dict[FieldKind, Callable[[FieldRow, str, Any], Read]] = {
     FieldKind.TEXT: _text,
-    FieldKind.TEXTS: _as_it_is,
     FieldKind.COUNT: _count,
-    FieldKind.FLAG: _as_it_is,
-    FieldKind.OBJECT: _as_it_is,
     FieldKind.STATE: _state,
     FieldKind.TIME: _time,
 }
+"""The readers of values that are checked or converted; one of another kind is taken as it is."""
+
+_NOT_PLAIN = (FieldKind.SEQ, FieldKind.WEBHOOK)
 
 
 class _Reader:
@@ -137,9 +133,9 @@ class _Reader:
     def __init__(self, kind: type[Operation], rows: Iterable[FieldRow], path: str = "") -> None:
         fields = []
         for row in rows:
-            if row.kind in _READS:
+            if row.kind not in _NOT_PLAIN:
                 place, name = path + row.json_name, row.proto_name
-                read = _READS[row.kind](row, place, default_of(kind, row))
+                read = _READS[row.kind](row, place, default_of(kind, row)) if row.kind in _READS else None
                 fields.append((row.name, name, f"{name}_" if "_" in name else name, place, row.required, read))
         self._fields = tuple(fields)
 
@@ -151,7 +147,7 @@ class _Reader:
             if value is None:
                 value = getattr(given, other)
             if value is not None:
-                values[field] = read(value, violations)
+                values[field] = value if read is None else read(value, violations)
             elif required:
                 violations.append((place, REQUIRED))
         return values
@@ -173,15 +169,10 @@ def _send(operation: type[S], request: wire.WireSend) -> S:
         push_config = _webhook(request, violations)
     if message is None or violations:
         raise refusal(violations)
-    skill = None
-    if request.metadata is not None:
-        skill = _skill(request.metadata)
-    if skill is None and message.metadata is not None:
-        skill = _skill(message.metadata)
     return operation(
         message=message,
         metadata=request.metadata,
-        skill=skill,
+        skill=json_fields.named_skill(request.metadata, message.metadata),
         push_config=push_config,
         tenant=request.tenant or "",
         **chosen,
@@ -262,11 +253,6 @@ def _part(given: wire.WirePart, index: int, violations: Violations) -> Part:
 def _check_id(value: str, field: str, violations: Violations) -> None:
     if len(value) > MAX_ID or "\0" in value:
         violations.append((field, f"must have at most {MAX_ID} characters and no null character"))
-
-
-def _skill(metadata: dict[str, Any]) -> str | None:
-    skill = metadata.get("skill")
-    return skill if isinstance(skill, str) and skill else None
 
 
 def _push_config(given: wire.WirePushConfig, violations: Violations, path: str = "") -> PushConfig:

@@ -38,11 +38,11 @@ def decode_rest(request: RestRequest) -> Operation:
     method = METHODS.get(request.route)
     if method is None:
         raise MethodNotFound(request.route)
-    _check_text(request.path)
+    json_fields.check_text(request.path)
     if request.route in _WITH_BODY or (request.route == _BODY_OR_NOTHING and request.body.strip()):
         fields: msgspec.Struct = json_fields.read(method.decoder, request.body)
     else:
-        _check_text(request.query)
+        json_fields.check_text(request.query)
         fields = json_fields.convert(_values(request.query), method.decoder.type)
     named = {name: request.path[name] for name in _VARIABLES if name in request.path}
     return method.operation(replace(fields, **{k: v for k, v in named.items() if k in fields.__struct_fields__}))
@@ -65,12 +65,3 @@ def _values(query: Any) -> dict[str, Any]:
         else:
             values[name] = text
     return values
-
-
-def _check_text(values: Any) -> None:
-    for name, text in values.items():
-        if not text.isascii():
-            try:
-                text.encode()
-            except UnicodeEncodeError:
-                raise InvalidParams(name if name.isascii() else "", "must be valid UTF-8") from None

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from dragoman.dialects import push
-from dragoman.dialects.json_fields import Violations, refuse
+from dragoman.dialects.json_fields import Violations, named_skill, refuse
 from dragoman.dialects.protobuf import bounds
 from dragoman.dialects.protobuf.bounds import STRUCT, Shape
 from dragoman.dialects.protobuf.fields import Form, within
 from dragoman.dialects.protobuf.values import read, struct_dict
-from dragoman.dialects.v03.decode import checked_id, named_skill
+from dragoman.dialects.v03.decode import checked_id
 from dragoman.dialects.v03.protobuf.messages import pb
 from dragoman.dialects.v03.protobuf.objects import CONFIG, ObjectForms
 from dragoman.model.errors import InvalidParams, MethodNotFound
