@@ -44,6 +44,7 @@ def _fault(words: str, requirements: str, file: str, old: str, new: str, *more: 
 
 A2A = "cli/a2a"
 SEND, TASK, WAITING = f"{A2A}/commands/send.py", f"{A2A}/commands/task.py", f"{A2A}/waiting.py"
+MESSAGE = f"{A2A}/message.py"
 SESSION, TEXT, OUTPUT, WIRE = f"{A2A}/session.py", f"{A2A}/text.py", f"{A2A}/output.py", f"{A2A}/wire.py"
 CREDENTIALS, OPTIONS, SETTINGS, OAUTH = (f"{A2A}/{name}.py" for name in ("credentials", "options", "settings", "oauth"))
 CARD, SKILL, RECEIVE = f"{A2A}/commands/card.py", f"{A2A}/commands/skill/SKILL.md", f"{A2A}/commands/receive.py"
@@ -58,19 +59,19 @@ FAULTS = (
         "return _places_below(base, likely, place.url)",
     ),
     _fault(
-        "metadata is not sent", "SEND_001", SEND, "        metadata=read_metadata(session.settings),\n    )", "    )"
+        "metadata is not sent", "SEND_001", MESSAGE, "        metadata=read_metadata(session.settings),\n    )", "    )"
     ),
     _fault(
         "`send` never waits",
         "SEND_002",
-        SEND,
+        MESSAGE,
         'settings.flag("async") and not stream and settings["wait"].text != "true"',
         "not stream",
     ),
     _fault(
         "events of a stream are not printed",
         "SEND_003",
-        SEND,
+        MESSAGE,
         "on_update=output.update if stream else None",
         "on_update=None",
     ),
@@ -108,7 +109,7 @@ FAULTS = (
     _fault(
         "a context is not sent",
         "INTERACT_001",
-        SEND,
+        MESSAGE,
         'context_id=session.settings.text("context-id") or None',
         "context_id=None",
     ),
@@ -122,7 +123,7 @@ FAULTS = (
     _fault(
         "a context is invented",
         "INTERACT_003",
-        SEND,
+        MESSAGE,
         'context_id=session.settings.text("context-id") or None',
         'context_id=session.settings.text("context-id") or "mine"',
     ),
@@ -181,7 +182,7 @@ FAULTS = (
     _fault(
         "the document is printed twice",
         "OUT_002",
-        SEND,
+        MESSAGE,
         "        output.update(answer)\n",
         "        output.update(answer)\n        output.update(answer)\n",
     ),
@@ -209,7 +210,7 @@ FAULTS = (
     _fault(
         "`--async` prints nothing",
         "OUT_006",
-        SEND,
+        MESSAGE,
         "            answer = made\n            note(session, answer)\n",
         "            return\n",
     ),
@@ -220,7 +221,9 @@ FAULTS = (
         "TIMEOUT: 5",
         "TIMEOUT: 3",
     ),
-    _fault("an outcome is not named", "EXIT_002", SEND, "    if words := outcome_words(state):", '    if words := "":'),
+    _fault(
+        "an outcome is not named", "EXIT_002", MESSAGE, "    if words := outcome_words(state):", '    if words := "":'
+    ),
     _fault(
         "a key has a header of its own", "AUTH_001", CREDENTIALS, "else ApiKey(key, name)", 'else ApiKey(key, "x-mine")'
     ),
@@ -445,7 +448,7 @@ FAULTS = (
     _fault(
         "a required extension need not be declared",
         "VER_002",
-        SEND,
+        MESSAGE,
         "if extension.required and extension.uri not in declared:",
         "if False:",
     ),

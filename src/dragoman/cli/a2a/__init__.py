@@ -2,5 +2,6 @@
 
 `commands` has a module for each command, or group of commands. Here is what they share: `settings` resolves the
 options, which `options` declares; `reference` finds the card, `credentials` chooses what the agent is shown, `session`
-connects and reports failures, `login` obtains tokens. `waiting` waits for tasks. `output`, `text` and `view` print.
+connects and reports failures, `login` obtains tokens. `message` sends, and `waiting` waits for tasks. `output`, `text`
+and `view` print.
 """

@@ -64,8 +64,8 @@ class _Chat:
 
 
 async def _chat(session: "CommandSession") -> None:
-    from dragoman.cli.a2a.commands.send import check_extensions
     from dragoman.cli.a2a.failures import Failure
+    from dragoman.cli.a2a.message import check_extensions
     from dragoman.cli.a2a.output import print_failure, warn
     from dragoman.cli.a2a.session import command_line
     from dragoman.cli.a2a.view import at_terminal
@@ -177,7 +177,7 @@ class _LineReader:
 
 
 async def _take_turn(session: "CommandSession", chat: _Chat, text: str, draws: bool) -> None:
-    from dragoman.cli.a2a.commands.send import print_outcome
+    from dragoman.cli.a2a.message import print_outcome
     from dragoman.cli.a2a.view import TaskView
     from dragoman.cli.a2a.waiting import send_and_wait
     from dragoman.client.conversation import make_message

@@ -42,7 +42,7 @@ async def get(session: "CommandSession", task_id: str) -> None:
 
     With --history it also shows messages.
     """
-    from dragoman.cli.a2a.commands.send import print_outcome
+    from dragoman.cli.a2a.message import print_outcome
     from dragoman.cli.a2a.waiting import poll
 
     length = _history_length(session)
@@ -69,7 +69,7 @@ def _history_length(session: "CommandSession") -> int | None:
 @_on_one_line
 async def cancel(session: "CommandSession", task_id: str) -> None:
     """Cancel a task, and show it as it stands then."""
-    from dragoman.cli.a2a.commands.send import read_metadata
+    from dragoman.cli.a2a.message import read_metadata
 
     session.output.task(await session.connection.cancel(task_id, metadata=read_metadata(session.settings)))
 
@@ -104,7 +104,7 @@ async def list_(session: "CommandSession", state: str | None, limit: int, cursor
 @click.option("--stream", is_flag=True, help="Print each event as it comes; JSON lines with -o json.")
 async def subscribe(session: "CommandSession", task_id: str, stream: bool) -> None:
     """Follow a task until it ends or waits for you. A connection that breaks is made again, without a gap."""
-    from dragoman.cli.a2a.commands.send import print_outcome
+    from dragoman.cli.a2a.message import print_outcome
     from dragoman.cli.a2a.waiting import subscribe_and_wait
 
     found = await subscribe_and_wait(session, task_id, on_update=session.output.update if stream else None)
@@ -149,7 +149,7 @@ async def watch(session: "CommandSession", task_id: str) -> None:
     Its text is drawn as Markdown, its progress as a bar, its files by name and size. The connection is made again when
     it breaks. Ctrl-C stops looking; the task goes on.
     """
-    from dragoman.cli.a2a.commands.send import print_outcome
+    from dragoman.cli.a2a.message import print_outcome
     from dragoman.cli.a2a.view import TaskView, at_terminal
     from dragoman.cli.a2a.waiting import subscribe_and_wait
 
