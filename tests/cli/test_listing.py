@@ -94,6 +94,13 @@ def test_a_list_goes_on_where_it_stopped(run: Run, words: tuple[str, ...]) -> No
 def test_a_document_says_itself_how_it_goes_on(run: Run) -> None:
     ran = run("admin", "tasks", "list", "-o", "json")
     assert (json.loads(ran.stdout), ran.stderr) == ({"tasks": [], "more": False, "next_cursor": ""}, "")
+    for host in ("a.example", "b.example"):
+        assert run("webhooks", "pause", host).exit_code == 0
+    first = run("webhooks", "paused", "-o", "json", "--limit", "1")
+    assert [each["host"] for each in json.loads(first.stdout)["hosts"]] == ["a.example"]
+    assert first.stderr == "There are more: continue with --cursor 1.\n"
+    rest = run("webhooks", "paused", "-o", "name", "--cursor", "1")
+    assert (rest.stdout, rest.stderr) == ("b.example\n", "")
 
 
 def test_what_a_caller_wrote_is_no_formula_and_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,7 +50,7 @@ class Keys:
     async def run(self, verb: str, holder: str, *options: str, server: str = "") -> Any:
         """A command about one key, on the local store or through a server."""
         if server:
-            place = ("admin", "keys", verb, self.ids[holder], "--server", server)
+            place = ("keys", verb, self.ids[holder], "--server", server)
             return json.loads(await command(*place, "--json", *options, DRAGOMAN_OPERATOR_KEY=self["ops"]))
         return json.loads(await command("keys", verb, self.ids[holder], "--json", "--store", self.store, *options))
 

@@ -121,7 +121,7 @@ async def test_the_trail_says_who_did_what_and_no_secret_is_anywhere(
         shown = [
             json.dumps(entries),
             metrics.raw.decode(),
-            await command("push", "list", "--json", "--store", house.store),
+            await command("webhooks", "list", "--json", "--store", house.store),
             await command("keys", "list", "--json", "--store", house.store),
             caplog.text,
         ]

@@ -230,7 +230,8 @@ def _print(listing: Listing, form: str, chosen: Sequence[str], *, head: bool) ->
         _print_json(listing, [_only(row, chosen) for row in rows], chosen, lines=form == "jsonl" or listing.lines)
     for remark in listing.remarks if form in ("text", "csv") else ():
         click.echo(remark, err=True)
-    if listing.next_cursor and (form != "json" or listing.document is None):
+    in_document = form == "json" and listing.document is not None and _members(listing.document).get("next_cursor")
+    if listing.next_cursor and in_document != listing.next_cursor:
         click.echo(f"There are more: continue with --cursor {listing.next_cursor}.", err=True)
 
 
@@ -254,7 +255,7 @@ def rows_text(listing: Listing, chosen: Sequence[str] = ()) -> str:
     rows = list(listing.rows) if listing.footer is None else [*listing.rows, listing.footer]
     cells = [[_in_words(listing, row, column) for column in columns] for row in rows]
     text = table([column.head for column in columns], cells) if rows else ""
-    return f"{text}\n\n{listing.below}" if listing.below and not chosen else text
+    return f"{text}\n\n{listing.below}" if rows and listing.below and not chosen else text
 
 
 def _screen(listing: Listing, chosen: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
-"""`dragoman admin`: an operator's commands. `server` finds the server or the store, `text` has their form in common.
+"""`dragoman admin`: an operator's commands on a running server.
 
-`tasks`, `task_changes`, `overview` and `backup` are the commands, `task_choice` the filters of tasks.
+`server` finds the server or the local store, also for the commands that stand alone. `tasks`, `task_changes`,
+`task_tree`, `overview`, `stats` and `usage` are the commands, `task_choice` the filters of tasks.
 """
 
 import click
@@ -23,5 +24,6 @@ def admin() -> None:
     """See and change what a server does, across all callers.
 
     --server names the server (DRAGOMAN_SERVER), and DRAGOMAN_OPERATOR_KEY holds a key of the role operator. Without a
-    server, the commands read the local store, and send changes to the server that has it open. See docs/admin.md.
+    server, the commands read the local store, and send changes to the server that has it open. Keys, webhooks, the
+    audit trail and the store have commands of their own. See docs/admin.md.
     """
