@@ -231,7 +231,6 @@ READ_LOG = Question(
     events={"event": TimelineEntry, "pruned": LogPruned, "end": LogEnded},
     action="tasks.log",
     stored=True,
-    lines="events",
     cursor=AFTER,
 )
 READ_CONTENT = Question(
@@ -241,7 +240,6 @@ READ_CONTENT = Question(
     given=LogQuery,
     answer=Recording,
     action="tasks.content",
-    lines="events",
     cursor=AFTER,
 )
 READ_MOMENT = Question(
@@ -260,7 +258,6 @@ READ_TREE: Question[None, Tree] = Question(
     answer=Tree,
     action="tasks.tree",
     shared=True,
-    lines="tasks",
 )
 READ_WIRE = Question(
     name="readWire",

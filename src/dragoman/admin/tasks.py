@@ -341,7 +341,6 @@ LIST_CONVERSATIONS = Question(
     answer=ConversationLines,
     action="conversations.list",
     shared=True,
-    lines="conversations",
 )
 CANCEL_TASKS = Question(
     name="cancelTasks",

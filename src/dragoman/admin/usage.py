@@ -83,5 +83,4 @@ SHOW_USAGE = Question(
     answer=UsageReport,
     action="usage.show",
     stored=True,
-    lines="lines",
 )
