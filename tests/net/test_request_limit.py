@@ -65,10 +65,12 @@ async def test_whoever_waits_too_long_or_is_canceled_takes_no_room() -> None:
     await room.enter(A, at(5))
     with pytest.raises(TimeoutError):
         await room.enter(A, at(0.01))
+    assert room.free == 0, "it gives up no room that it never had"
     canceled = asyncio.create_task(room.enter(A, at(5)))
     await settle()
     canceled.cancel()
     await asyncio.gather(canceled, return_exceptions=True)
+    assert room.free == 0
     granted = asyncio.create_task(room.enter(B, at(5)))
     await settle()
     room.leave(A)
