@@ -27,7 +27,7 @@ def main() -> int:
     step.add_argument("arguments", nargs="*", default=FULL_RUN, help="for pytest, after --")
     step = steps.add_parser("try", help="run the tests that reach a place with its change, one after the other")
     step.add_argument("tree", type=Path)
-    step.add_argument("result", type=Path, help="lines are appended; changes that it has are left out")
+    step.add_argument("result", type=Path, help="lines are appended; changes that it has finished are left out")
     step.add_argument("--bound", type=float, default=120, help="seconds of tests for one change")
     step = steps.add_parser("summary", help="say what a result shows")
     step.add_argument("result", type=Path)
@@ -44,16 +44,16 @@ def main() -> int:
         case "try":
             return _try(arguments.tree, arguments.result, arguments.bound)
         case "summary":
-            print(summary(_rows(arguments.result)))
+            print(summary(_result(arguments.result)))
             return 0
     gone = {Place(**row["was"]) for row in _rows(arguments.map) if not row["place"]} if arguments.map else set()
-    return _compare([row for row in _rows(arguments.old) if _identity(row) not in gone], _rows(arguments.new))
+    return _compare([row for row in _result(arguments.old) if _identity(row) not in gone], _result(arguments.new))
 
 
 def _draw(path: Path, seed: int, count: int, again: Path | None, by_hand: Path | None) -> int:
     """Build the changes of an older result in, if there is one, and new ones."""
     tree = Tree(path)
-    old = [Place(**row["place"]) for row in _rows(again) if row.get("place")] if again else []
+    old = [Place(**row["place"]) for row in _result(again) if row.get("place")] if again else []
     found = find_again(old, tree.changes)
     known = {change.place: change for change in tree.changes}
     moved = {Place(**row["was"]): row["place"] for row in _rows(by_hand)} if by_hand else {}
@@ -75,9 +75,9 @@ def _draw(path: Path, seed: int, count: int, again: Path | None, by_hand: Path |
 
 
 def _try(tree: Path, result: Path, bound_s: float) -> int:
-    """Try each change that the result does not have, and append what became of it."""
+    """Try each change that the result does not have, or has as unfinished, and append what became of it."""
     recorded = read_record(tree)
-    done = {_identity(row) for row in _rows(result)} if result.exists() else set()
+    done = {_identity(row) for row in _result(result) if row["outcome"] != "unfinished"} if result.exists() else set()
     suite = Suite(tree, recorded.seconds)
     with result.open("a", encoding="utf-8") as file:
 
@@ -110,6 +110,11 @@ def _compare(old: list[Row], new: list[Row]) -> int:
 
 def _identity(row: Row) -> Any:
     return row.get("planted") or Place(**row["place"])
+
+
+def _result(path: Path) -> list[Row]:
+    """The last line of each change: an unfinished one may have been tried again."""
+    return list({_identity(row): row for row in _rows(path)}.values())
 
 
 def _rows(path: Path) -> list[Row]:

@@ -150,13 +150,16 @@ class Suite:
             )
         os.close(requests)
         os.close(answers)
+        self._number = number
         self._reader = os.fdopen(self._answers)
         self.ready = self._reader.readline() == "ready\n"
 
     def run(self, number: int, tests: Sequence[str], seconds: Mapping[str, float]) -> "Ran":
         """Run tests with a change until one fails."""
-        if not self.ready:
+        if not self.ready and self._number:
             return Ran(True, {}, COLLECTION)
+        if not self.ready:
+            raise RuntimeError("the tests cannot be collected without a change: see .power/try.log")
         with tempfile.TemporaryDirectory() as directory:
             results = Path(directory, "results")
             limit_s = GRACE_S + 4 * sum(seconds[test] for test in tests)
