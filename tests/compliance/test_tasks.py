@@ -93,16 +93,16 @@ def test_lists_are_filtered_and_paged_by_cursor(caller: Caller) -> None:
     context = caller.send("echo").fields["Context"]
     for _ in range(2):
         caller.send("echo", "--context-id", context)
-    words = ("--context-id", context, "--page-size", "2")
+    words = ("--context-id", context, "--limit", "2")
     first = caller.task("list", *words, "-o", "json", what="echo").json
     assert (len(first["tasks"]), first["totalSize"]) == (2, 3)
-    rest = caller.task("list", *words, "-o", "json", "--page-token", first["nextPageToken"], what="echo").json
+    rest = caller.task("list", *words, "-o", "json", "--cursor", first["nextPageToken"], what="echo").json
     assert len({task["id"] for task in first["tasks"] + rest["tasks"]}) == 3
     assert caller.task("list", *words, what="echo").fields["Next page"] == first["nextPageToken"]
     lines = caller.task("list", *words, "-o", "json", "--stream", what="echo").lines
     assert [line["id"] for line in lines] == [task["id"] for task in first["tasks"]]
-    assert not caller.task("list", *words, "--status", "failed", "-o", "json", what="echo").json["tasks"]
-    done = caller.task("list", *words, "--status", "completed", "-o", "json", what="echo").json
+    assert not caller.task("list", *words, "--state", "failed", "-o", "json", what="echo").json["tasks"]
+    done = caller.task("list", *words, "--state", "completed", "-o", "json", what="echo").json
     assert {task["status"]["state"] for task in done["tasks"]} == {"TASK_STATE_COMPLETED"}
 
 
