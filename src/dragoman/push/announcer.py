@@ -97,7 +97,7 @@ class WebhookAnnouncer:
 
     def possible_bodies(self, head: TaskHead, step: Step, dialect: str) -> Iterator[bytes]:
         """See `engine.announcements.Announcer.possible_bodies`. Files stay without links."""
-        return possible_bodies(self._forms, head, step, dialect)
+        return StoredBodies(self._forms).possible_bodies(head, step, dialect)
 
     def _allowed(self, to: Target) -> bool:
         """Whether the operator has allowed the host by name, or by network if it is written as an address."""
@@ -224,16 +224,25 @@ def render_whole(
     return body if step.changes else None, replace(put_off, dialects=put_off.dialects | {dialect})
 
 
-def possible_bodies(forms: Mapping[str, PushForm], head: TaskHead, step: Step, dialect: str) -> Iterator[bytes]:
-    """Render all that a step may report in a dialect, whatever was put off before it. Files stay without links."""
-    form = forms.get(dialect)
-    if form is None:
-        return
-    waiting = frozenset(artifact.artifact_id for artifact in step.stands().artifacts)
-    for news in news_of(step, PutOff(artifacts=waiting)):
-        body = form.encode(head, news.subject, step.stands)
-        if body is not None:
-            yield body
+class StoredBodies:
+    """Renders bodies again, beside the server that sends them."""
+
+    def __init__(self, forms: Mapping[str, PushForm]) -> None:
+        self._forms = forms
+
+    def possible_bodies(self, head: TaskHead, step: Step, dialect: str) -> Iterator[bytes]:
+        """Render all that a step may report in a dialect, whatever was put off before it. Files stay without links."""
+        form = self._forms.get(dialect)
+        if form is None:
+            return
+        waiting = frozenset(artifact.artifact_id for artifact in step.stands().artifacts)
+        for news in news_of(step, PutOff(artifacts=waiting)):
+            body = form.encode(head, news.subject, step.stands)
+            if body is not None:
+                yield body
+
+    def wake(self) -> None:
+        """Do nothing: the server that sends looks by itself."""
 
 
 def _settles(step: Step) -> bool:

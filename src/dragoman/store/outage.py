@@ -53,6 +53,14 @@ class WriteRecord:
         """
         self._watcher = committed
 
+    def note_write(self) -> None:
+        """Count a write that somebody asks for."""
+        self.writes += 1
+
+    def note_commit(self, now_ms: int) -> None:
+        """Note when something was committed. May be called by the thread that writes."""
+        self.written_ms = now_ms
+
     def failed(self, writes: int, reason: str, error: Exception) -> None:
         """Count `writes` more failures, the last one with `error`. `reason` is the text that any reader may see."""
         loop = asyncio.get_running_loop()

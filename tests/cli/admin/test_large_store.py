@@ -230,15 +230,21 @@ def test_what_has_arrived_costs_the_queue_nothing(reads: Reads) -> None:
     assert point == [START_MS]
 
 
+class Heads:
+    """Decodes heads as the store does."""
+
+    def __init__(self, reads: Reads) -> None:
+        self._reads = reads
+
+    async def read_head(self, data: bytes, task: int) -> tuple[TaskHead, bool]:
+        return self._reads.head_of(data, task)
+
+
 def test_a_search_looks_at_so_many_rows_and_no_more(reads: Reads) -> None:
     for scan_max in (1_000, 10_000):
         query = TaskSearch(owner=Owners.ALL, agent=None, text="no such words", scan_max=scan_max)
         pages: list[Any] = []
-
-        async def decode(data: bytes, task: int) -> tuple[TaskHead, bool]:
-            return reads.head_of(data, task)
-
-        looking = Searches(statements_over(reads), decode).search(query)
+        looking = Searches(statements_over(reads), Heads(reads)).search(query)
         steps = steps_of(reads, lambda looking=looking, pages=pages: pages.append(asyncio.run(looking)))
         assert pages[0].rows == ()
         assert pages[0].after == TASKS - scan_max + 1

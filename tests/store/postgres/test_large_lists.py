@@ -194,7 +194,7 @@ async def test_a_search_looks_at_so_many_rows_and_no_more(large: Large, scan_max
         **{"owner": Owners.ALL, "agent": None, "text": "no such words", "scan_max": scan_max, **filters}
     )
     reads = Reads(cast("Pool", explaining), {"find": ""}, Codec(), DamageLog())
-    found = await Searches(statements_over(explaining), reads.head_of).search(wanted)
+    found = await Searches(statements_over(explaining), reads).search(wanted)
     assert found.rows == ()
     assert explaining.whole == []
     # without statistics, the index that says where to stop is read whole

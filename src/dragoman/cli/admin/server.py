@@ -314,10 +314,10 @@ def _store_desk(store: "Store", config: Config) -> Desk:
     from dragoman.auth.keys import make_key
     from dragoman.dialects.registry import push_forms
     from dragoman.engine.admin.stored_answers import StoreDesk
-    from dragoman.push.announcer import possible_bodies
+    from dragoman.push.announcer import StoredBodies
 
-    mint, render = partial(make_key, secrets.token_bytes), partial(possible_bodies, push_forms())
-    return StoreDesk(store, operator(), mint, render, config.prices)
+    mint, sender = partial(make_key, secrets.token_bytes), StoredBodies(push_forms())
+    return StoreDesk(store, operator(), mint, sender, config.prices)
 
 
 def _reason(status: int, body: bytes) -> str:

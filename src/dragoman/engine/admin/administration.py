@@ -76,9 +76,7 @@ class Administration:
         inspector = Inspector(store, clock, places, operated.idle)
         self.tasks = TaskChanges(handler, operated, store, inspector, self._notes)
         keys = KeyChanges(store, clock, mint, stops or KeyStops(store.shared, clock))
-        webhooks = DeliveryAdministration(store, clock)
-        if announcer is not None:
-            webhooks = DeliveryAdministration(store, clock, announcer.possible_bodies, announcer.wake)
+        webhooks = DeliveryAdministration(store, clock, announcer)
         stored = stored_answers(store, inspector, keys, webhooks, prices)
         figures = Overview(store, clock, pulse, jobs, operated.figures)
         served = self._served_answers(places, figures)

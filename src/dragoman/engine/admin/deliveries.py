@@ -3,7 +3,7 @@
 Invariant: nothing in an answer is a secret. A URL is shown up to the first word of its path, and no body at all.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
 from typing import Any
 
 from msgspec.structs import asdict
@@ -28,11 +28,9 @@ from dragoman.admin.webhooks import (
 from dragoman.dialects.json_bounds import EXACT_MAX
 from dragoman.engine.admin.answers import Asked
 from dragoman.engine.admin.playback import find_head
-from dragoman.engine.admin.redelivery import NONE_SENT, Render, rebuild, send_again
-from dragoman.engine.announcements import Step
+from dragoman.engine.admin.redelivery import NONE_SENT, NoRedeliverer, Redeliverer, rebuild, send_again
 from dragoman.model.errors import InvalidParams, NotFound
 from dragoman.model.ids import Clock, timestamp
-from dragoman.model.task import TaskHead
 from dragoman.net.errors import BadUrl
 from dragoman.net.target import shown_url, target
 from dragoman.store.api import Store
@@ -56,30 +54,17 @@ LANES: dict[Lane, LaneWord] = {Lane.HEALTHY: "answers", Lane.UNKNOWN: "unknown",
 """A host in the healthy lane answers, be it with errors."""
 
 
-def renders_nothing(head: TaskHead, step: Step, dialect: str) -> Iterable[bytes]:
-    """Without an announcer no body can be made again."""
-    return ()
-
-
-def nobody_waits() -> None:
-    """No courier has to be woken: the server that sends looks by itself."""
-
-
 class DeliveryAdministration:
     """Reads and changes what is in the outbox, and reads the receipts.
 
-    `render` makes bodies again, and `wake` says that deliveries may be due. Every operation raises A2AError or
-    StoreError.
+    `sender` makes bodies again. Every operation raises A2AError or StoreError.
     """
 
-    def __init__(
-        self, store: Store, clock: Clock, render: Render = renders_nothing, wake: Callable[[], None] = nobody_waits
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, sender: Redeliverer | None = None) -> None:
         self._store = store
         self._outbox = store.outbox
         self._clock = clock
-        self._render = render
-        self._wake = wake
+        self._sender = NoRedeliverer() if sender is None else sender
 
     async def list(self, asked: Asked[DeliveryQuery]) -> DeliveryLines:
         """A page of deliveries."""
@@ -122,7 +107,7 @@ class DeliveryAdministration:
         if found is None:
             receipt = await self._store.receipts.find(known)
             if receipt is not None:
-                return _report_receipt(receipt, await rebuild(self._store, self._render, receipt))
+                return _report_receipt(receipt, await rebuild(self._store, self._sender, receipt))
             raise NotFound(
                 f"there is no delivery {wanted[:100]!r}: those that arrived are kept for delivered_retention"
             )
@@ -142,8 +127,8 @@ class DeliveryAdministration:
         pending = await outbox.hasten(numbers, now_ms) if chosen.pending and numbers is not None else 0
         count, sent = await outbox.revive(numbers, now_ms), NONE_SENT
         if chosen.delivered:
-            sent = await send_again(self._store, self._render, arrived, now_ms)
-        self._wake()
+            sent = await send_again(self._store, self._sender, arrived, now_ms)
+        self._sender.wake()
         return DeadLettersChanged(count=count, pending=pending, again=sent.count, refused=sent.refused, missing=missing)
 
     async def drop(self, asked: Asked[DeadLetters]) -> DeadLettersChanged:
@@ -176,7 +161,7 @@ class DeliveryAdministration:
         host = read_host(asked.given.host)
         backlog = await self._outbox.backlog(host, self._clock.now_ms())
         changed = await self._outbox.resume(host)
-        self._wake()
+        self._sender.wake()
         return HostChanged(
             host=host,
             paused=False,

@@ -6,7 +6,8 @@ Invariant: a body is sent again only if its digest is that of the first one. A r
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -21,8 +22,28 @@ from dragoman.store.api import Store
 from dragoman.store.outbox import Delivery, QueuedAgain
 from dragoman.store.receipts import Receipt, digest_of_body
 
-Render = Callable[[TaskHead, Step, str], Iterable[bytes]]
-"""Renders the bodies that a step of a task may have had in a dialect."""
+
+class Redeliverer(Protocol):
+    """Makes the bodies of deliveries again, and has them sent."""
+
+    def possible_bodies(self, head: TaskHead, step: Step, dialect: str) -> Iterable[bytes]:
+        """Render the bodies that a step of a task may have had in a dialect."""
+        ...
+
+    def wake(self) -> None:
+        """Start sending, because deliveries are due."""
+        ...
+
+
+class NoRedeliverer:
+    """Makes no body again, on a server without webhooks."""
+
+    def possible_bodies(self, head: TaskHead, step: Step, dialect: str) -> Iterable[bytes]:
+        """See `Redeliverer`."""
+        return ()
+
+    def wake(self) -> None:
+        """See `Redeliverer`."""
 
 
 REMOVED = "its webhook has been removed"
@@ -44,14 +65,14 @@ class SentDeliveries(Struct, frozen=True):
 NONE_SENT = SentDeliveries(0, ())
 
 
-async def send_again(store: Store, render: Render, numbers: Collection[int], now_ms: int) -> SentDeliveries:
+async def send_again(store: Store, sender: Redeliverer, numbers: Collection[int], now_ms: int) -> SentDeliveries:
     """Queue those of these deliveries that arrived once more, those of each task in their order. Raises StoreError."""
     logs = EventReader(store)
     count, refused = 0, []
     found = [await store.receipts.find(number) for number in sorted(set(numbers))]
     arrived = [receipt for receipt in found if receipt is not None]
     for receipt in sorted(arrived, key=lambda each: each.task_id):  # task by task, so that each log is read once
-        made = await rebuild(store, render, receipt, logs)
+        made = await rebuild(store, sender, receipt, logs)
         if isinstance(made, Delivery):
             queued = await store.outbox.queue_again(receipt.task_id, made, now_ms)
             if queued is QueuedAgain.QUEUED:
@@ -70,7 +91,9 @@ async def _standing(store: Store, receipt: Receipt) -> str:
     return f"its id is that of dead letter {found.owed.number}: send that one"
 
 
-async def rebuild(store: Store, render: Render, receipt: Receipt, logs: "EventReader | None" = None) -> Delivery | str:
+async def rebuild(
+    store: Store, sender: Redeliverer, receipt: Receipt, logs: "EventReader | None" = None
+) -> Delivery | str:
     """A delivery as it was when it arrived, or why it cannot be made again. Raises StoreError."""
     logs = logs or EventReader(store)
     configs = await store.outbox.configs(receipt.task_id)
@@ -85,7 +108,7 @@ async def rebuild(store: Store, render: Render, receipt: Receipt, logs: "EventRe
     fold, event = logged
     after = fold.ahead((event,)).record()
     for step in (*steps_of(fold, (event,), after), standing_step(after)):
-        for body in render(head, step, dialect):
+        for body in sender.possible_bodies(head, step, dialect):
             if digest_of_body(body) == receipt.digest:
                 return Delivery(
                     id=receipt.id,

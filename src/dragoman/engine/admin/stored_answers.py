@@ -12,7 +12,7 @@ from dragoman.engine.admin.deliveries import DeliveryAdministration
 from dragoman.engine.admin.inspection import Inspector
 from dragoman.engine.admin.keys import KeyChanges, Mint
 from dragoman.engine.admin.records import list_audit
-from dragoman.engine.admin.redelivery import Render
+from dragoman.engine.admin.redelivery import Redeliverer
 from dragoman.engine.admin.usage_report import report_usage
 from dragoman.engine.key_stops import KeyStops
 from dragoman.store.api import Store
@@ -56,14 +56,14 @@ class StoreDesk:
     A refusal is not: it told the user nothing that the store's owner would not read in it.
     """
 
-    def __init__(self, store: Store, operator: str, mint: Mint, render: Render, prices: Prices) -> None:
-        """`operator` is the user's principal, and `mint` makes fresh keys. `render` makes bodies of webhooks again."""
+    def __init__(self, store: Store, operator: str, mint: Mint, sender: Redeliverer, prices: Prices) -> None:
+        """`operator` is the user's principal, and `mint` makes fresh keys. `sender` makes bodies of webhooks again."""
         clock = store.clock
         functions = stored_answers(
             store,
             Inspector(store, clock),
             KeyChanges(store, clock, mint, KeyStops(store.shared, clock)),
-            DeliveryAdministration(store, clock, render),
+            DeliveryAdministration(store, clock, sender),
             prices,
         )
         self._store = store

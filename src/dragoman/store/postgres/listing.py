@@ -114,7 +114,7 @@ class TaskLists:
         read = [
             (*(row[column] for column in TASK_ROW), from_text(row["text"])) for row in rows if row["task"] is not None
         ]
-        tasks = await read_task_rows(read, self._reads.head_of)
+        tasks = await read_task_rows(read, self._reads)
         return ListedRows(tasks, rows[0]["total"], rows[0]["found"] > len(read))
 
     async def _read(self, query: ListQuery, name: str, *, files: bool = False) -> Sequence[Any]:

@@ -85,11 +85,11 @@ class Reads:
             return None
         data, seq, state, task = rows[0]
         try:
-            return (await self.head_of(data, task))[0], seq, state_of(state)
+            return (await self.read_head(data, task))[0], seq, state_of(state)
         except Unknown:
             return None
 
-    async def head_of(self, data: bytes, task: int) -> tuple[TaskHead, bool]:
+    async def read_head(self, data: bytes, task: int) -> tuple[TaskHead, bool]:
         """The head of the task with a number, from its bytes or else its row, and whether the bytes can be decoded.
 
         Raises Unknown if the task has been deleted since they were read.
@@ -187,7 +187,7 @@ class Reads:
         found: list[TaskHead] = []
         for data, task in rows:
             with suppress(Unknown):
-                found.append((await self.head_of(data, task))[0])
+                found.append((await self.read_head(data, task))[0])
         return tuple(found)
 
     async def orphans(self, after: str, limit: int) -> tuple[tuple[TaskHead, ...], str]:
@@ -284,7 +284,7 @@ class Reads:
     async def _damaged(self, row: Any, error: Unreadable) -> OpenedRow | None:
         """A task that cannot be read, as its row has it; None if it has been deleted meanwhile."""
         try:
-            head, _ = await self.head_of(row["head"], row["task"])
+            head, _ = await self.read_head(row["head"], row["task"])
         except Unknown:
             return None
         self._damage.name("task", head.id, error)

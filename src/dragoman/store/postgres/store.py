@@ -126,7 +126,7 @@ class PostgresStore:
         self._encoder = Encoder(self._codec, clock)
         self._sql = read_statements("tasks.sql", self._address.schema)
         self._list_sql = read_statements("lists.sql", self._address.schema)
-        self._searches = Searches(statements, self._read_head)
+        self._searches = Searches(statements, self)
         self._sweeps = read_statements("sweep.sql", self._address.schema)
         self._opened: StoreParts | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -372,8 +372,9 @@ class PostgresStore:
         """One statement."""
         return await self._searches.changes(since_ms, limit)
 
-    async def _read_head(self, data: bytes, task: int) -> tuple[TaskHead, bool]:
-        return await self._open().reads.head_of(data, task)
+    async def read_head(self, data: bytes, task: int) -> tuple[TaskHead, bool]:
+        """See `HeadReader`."""
+        return await self._open().reads.read_head(data, task)
 
     async def queued(self, agent: str, limit: int) -> tuple[str, ...]:
         """In the index of open tasks."""

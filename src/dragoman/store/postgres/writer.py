@@ -67,7 +67,7 @@ class Writer:
         if self._closed:
             future.set_exception(StoreError(f"store {self._shown!r} is closed"))
             return future
-        self._record.writes += 1
+        self._record.note_write()
         self._enter((write, future))
         return future
 
@@ -88,7 +88,7 @@ class Writer:
 
     async def write_in_turn(self, work: Awaitable[Any]) -> Any:
         """The outcome of a write that is made in a turn; it counts like one that was submitted."""
-        self._record.writes += 1
+        self._record.note_write()
         try:
             outcome = await work
         except (StoreError, OutcomeUnknown) as error:
@@ -230,7 +230,7 @@ class Writer:
             self._committed()
 
     def _committed(self) -> None:
-        self._record.written_ms = self._clock.now_ms()
+        self._record.note_commit(self._clock.now_ms())
         self._record.committed()
 
     def _failed(self, failures: int, error: StoreError | OutcomeUnknown) -> None:

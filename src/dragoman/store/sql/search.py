@@ -3,9 +3,9 @@
 Invariant: no log is read. A search looks at so many rows of the table and no more, in the order of their numbers.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from dragoman.model.task import STATES, TaskHead
 from dragoman.store.api import Owners, SearchPage, StatusRow, TaskRow, TaskSearch, Unknown
@@ -15,16 +15,21 @@ from dragoman.store.sql.statements import Statements
 NUMBER_MAX = (1 << 63) - 1
 """The largest number that a task may have. The smallest is 1."""
 
-ReadHead = Callable[[bytes, int], Awaitable[tuple[TaskHead, bool]]]
-"""Decodes the head of the task with a number, and says whether it could. Raises Unknown if the task is gone."""
+
+class HeadReader(Protocol):
+    """Decodes the heads of tasks."""
+
+    async def read_head(self, data: bytes, task: int) -> tuple[TaskHead, bool]:
+        """Decode a head, and say whether that was possible. Raises Unknown if the task of that number is gone."""
+        ...
 
 
 class Searches:
     """Looks through the tasks."""
 
-    def __init__(self, statements: Statements, read_head: ReadHead) -> None:
+    def __init__(self, statements: Statements, heads: HeadReader) -> None:
         self._statements = statements
-        self._read_head = read_head
+        self._heads = heads
 
     async def search(self, query: TaskSearch) -> SearchPage:
         """Look through the tasks as `query` says. Those that are made meanwhile are not looked at."""
@@ -53,7 +58,7 @@ class Searches:
             query.limit,
             query.key,
         )
-        rows = await read_task_rows(found, self._read_head)
+        rows = await read_task_rows(found, self._heads)
         return SearchPage(rows, found[-1][0] if len(found) == query.limit else end)
 
     async def changes(self, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
@@ -74,12 +79,12 @@ class Searches:
         )
 
 
-async def read_task_rows(rows: Iterable[tuple[Any, ...]], read_head: ReadHead) -> tuple[TaskRow, ...]:
+async def read_task_rows(rows: Iterable[tuple[Any, ...]], heads: HeadReader) -> tuple[TaskRow, ...]:
     """Decode tasks without their logs. Those that have been deleted meanwhile are left out."""
     found: list[TaskRow] = []
     for row in rows:
         with suppress(Unknown):
-            found.append(make_task_row(row, *await read_head(row[1], row[0])))
+            found.append(make_task_row(row, *await heads.read_head(row[1], row[0])))
     return tuple(found)
 
 

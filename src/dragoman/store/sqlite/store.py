@@ -117,7 +117,7 @@ class SqliteStore:
         self.audit: AuditTrail = AuditTable(statements, partial(add_entries, self._open))
         self.shared: Shared = SharedTable(self._open, clock)
         self.receipts: Receipts = ReceiptTable(statements)
-        self._searches = Searches(statements, self._read_head)
+        self._searches = Searches(statements, self)
         self.usage: UsageBook
         self.usage = self._usage = UsageTable(statements, AnswerCounts(self._open).add)
         self._worker_leases = LeaseTable(time.monotonic)
@@ -393,7 +393,7 @@ class SqliteStore:
         """On a reader thread."""
         return await self._searches.changes(since_ms, limit)
 
-    async def _read_head(self, data: bytes, task: int) -> tuple[TaskHead, bool]:
+    async def read_head(self, data: bytes, task: int) -> tuple[TaskHead, bool]:
         """The head of the task with a number: see `Reads.head_of`."""
         try:
             return self._reads.head_of(data, task)

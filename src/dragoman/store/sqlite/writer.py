@@ -109,7 +109,7 @@ class Writer:
         if not self._arrived and not self._writing:
             self._loop.call_soon(self._gather)
         self._arrived.append((write, future))
-        self._record.writes += 1
+        self._record.note_write()
         self._words += word
         if self._timer is not None and not self._waits_for_words:
             self._hand_over()
@@ -212,7 +212,7 @@ class Writer:
                 tables.rollback()
                 raise
         if tables.connection.total_changes() != before:  # else it does not show that the disk can be written
-            self._record.written_ms = now_ms
+            self._record.note_commit(now_ms)
             self._committed += 1
             self._took_s = perf_counter() - began_s
             self._record.commits.add(self._took_s)
