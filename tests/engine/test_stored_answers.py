@@ -9,9 +9,10 @@ from dragoman.admin.keys import CREATE_KEY, LIST_KEYS, SHOW_KEY, KeyQuery, KeyRe
 from dragoman.admin.table import QUESTIONS
 from dragoman.auth.keys import make_key
 from dragoman.config import Prices
-from dragoman.engine.admin.deliveries import DeliveryAdministration, renders_nothing
+from dragoman.engine.admin.deliveries import DeliveryAdministration
 from dragoman.engine.admin.inspection import Inspector
 from dragoman.engine.admin.keys import KeyChanges
+from dragoman.engine.admin.redelivery import NoRedeliverer
 from dragoman.engine.admin.stored_answers import StoreDesk, stored_answers
 from dragoman.engine.key_stops import KeyStops
 from dragoman.model.errors import NotFound
@@ -29,7 +30,7 @@ async def test_a_store_answers_exactly_the_rows_that_say_so(store: Store) -> Non
 
 
 async def test_what_a_user_read_or_changed_is_in_the_trail_but_for_quiet_questions(store: Store) -> None:
-    desk = StoreDesk(store, "operator:root", mint, renders_nothing, Prices())
+    desk = StoreDesk(store, "operator:root", mint, NoRedeliverer(), Prices())
     issued = await desk.answer(CREATE_KEY, KeyRequest(name="ann", force=True))
     await desk.answer(LIST_KEYS, KeyQuery())
     await desk.answer(SHOW_KEY, None, issued.key.id)

@@ -2,7 +2,7 @@
 
 A line is `wrote TASK SEQ`, or `settled TASK SEQ`, which follows `sent TASK SEQ`, printed before that is written.
 
-usage: appending.py URL FIRST
+usage: python -m tests.store.sqlite.appending URL FIRST
 """
 
 import asyncio

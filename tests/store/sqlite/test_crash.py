@@ -13,7 +13,7 @@ from dragoman.store.sqlite.schema import check
 from tests.soak import SOAK, times
 from tests.store.cases.bench import seqs
 
-APPENDING = Path(__file__).with_name("appending.py")
+ROOT = Path(__file__).parents[3]
 KILLS = times(3, 50)
 SENDERS = 32
 
@@ -66,7 +66,7 @@ async def test_every_acknowledged_append_and_its_delivery_survive_kill_9(tmp_pat
 async def _write_until_killed(url: str, first: int, count: int, lines: set[Line]) -> None:
     """Kill the process after so many lines; `lines` gets what it managed to print."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, APPENDING, url, str(first), stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "tests.store.sqlite.appending", url, str(first), cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     try:
