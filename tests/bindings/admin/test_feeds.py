@@ -35,7 +35,7 @@ from dragoman.server import serving
 from dragoman.store.api import StatusRow, StoreError
 from dragoman.store.open import open_store
 from dragoman.store.outage import WriteRecord
-from dragoman.store.sqlite.store import SqliteStore
+from dragoman.store.sql.tasks import TaskTable
 from tests.bindings.admin.test_admin import DEADLINE_S, make_keys, make_task, operated, read, server, waiting_agent
 from tests.buses import Hub
 from tests.kit.facts import NoFacts
@@ -131,16 +131,16 @@ async def test_the_log_of_a_task_is_followed_to_its_end_and_resumed(tmp_path: Pa
 async def test_readers_begin_anew_after_a_reading_that_met_a_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, whole, faults = sqlite_url(tmp_path), SqliteStore.changes, 0
+    store, whole, faults = sqlite_url(tmp_path), TaskTable.changes, 0
 
-    async def changes(self: SqliteStore, since_ms: int, limit: int) -> Any:
+    async def changes(self: TaskTable, since_ms: int, limit: int) -> Any:
         nonlocal faults
         if faults:
             faults -= 1
             raise KeyError("planted")
         return await whole(self, since_ms, limit)
 
-    monkeypatch.setattr(SqliteStore, "changes", changes)
+    monkeypatch.setattr(TaskTable, "changes", changes)
     async with server(store) as http:
         ops = bearer(store)
         async with reading(http, CHANGES, ops) as reader:
@@ -235,10 +235,10 @@ async def test_too_many_changes_at_once_are_a_reset(tmp_path: Path, monkeypatch:
 async def test_commits_wake_one_reading_for_all_who_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.engine.admin.change_feeds.READ_EVERY_S", 3600.0)
     readings = 0
-    changes, watch = SqliteStore.changes, WriteRecord.watch
+    changes, watch = TaskTable.changes, WriteRecord.watch
     unwatched = asyncio.Event()
 
-    async def counted(store: SqliteStore, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
+    async def counted(store: TaskTable, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
         nonlocal readings
         readings += 1
         return await changes(store, since_ms, limit)
@@ -248,7 +248,7 @@ async def test_commits_wake_one_reading_for_all_who_follow(tmp_path: Path, monke
         if committed is None:
             unwatched.set()
 
-    monkeypatch.setattr(SqliteStore, "changes", counted)
+    monkeypatch.setattr(TaskTable, "changes", counted)
     monkeypatch.setattr(WriteRecord, "watch", watched)
     async with operated(tmp_path) as (http, ops):
         async with AsyncExitStack() as stack:

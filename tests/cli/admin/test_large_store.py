@@ -25,8 +25,8 @@ from dragoman.store.receipts import Receipt
 from dragoman.store.sql.figures import KINDS
 from dragoman.store.sql.outbox import OutboxTables, OutboxWrites
 from dragoman.store.sql.receipts import ReceiptTable
-from dragoman.store.sql.search import Searches
 from dragoman.store.sql.statements import statements_for_sqlite
+from dragoman.store.sql.tasks import TaskTable
 from dragoman.store.sqlite.connection import connect, locate
 from dragoman.store.sqlite.listing import list_tasks
 from dragoman.store.sqlite.pool import Door
@@ -244,7 +244,7 @@ def test_a_search_looks_at_so_many_rows_and_no_more(reads: Reads) -> None:
     for scan_max in (1_000, 10_000):
         query = TaskSearch(owner=Owners.ALL, agent=None, text="no such words", scan_max=scan_max)
         pages: list[Any] = []
-        looking = Searches(statements_over(reads), Heads(reads)).search(query)
+        looking = TaskTable(statements_over(reads), Heads(reads)).search(query)
         steps = steps_of(reads, lambda looking=looking, pages=pages: pages.append(asyncio.run(looking)))
         assert pages[0].rows == ()
         assert pages[0].after == TASKS - scan_max + 1

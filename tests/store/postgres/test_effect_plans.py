@@ -9,6 +9,7 @@ import pytest
 from dragoman.model.ids import SystemClock
 from dragoman.store.open import open_store
 from dragoman.store.postgres.database.statements import read_statements
+from dragoman.store.sql.statements import statements_for_postgres
 from tests.postgres import PostgresServer
 from tests.soak import times
 from tests.store.postgres.test_statements import nodes
@@ -37,6 +38,10 @@ LOOKS: dict[str, tuple[object, ...]] = {
     "claim": ("h2", 10, 0, ["a1"], 0, 300, True),
 }
 
+STATEMENTS = statements_for_postgres() | {
+    name: sql for file in ("tasks.sql", "looks.sql") for name, sql in read_statements(file, "dragoman").items()
+}
+
 READ_MAX = 1_000
 """The 100 tasks at work, and the parents of these, some times over."""
 
@@ -55,7 +60,7 @@ async def filled(postgres_server: PostgresServer) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("name", LOOKS)
 async def test_no_look_for_effects_reads_the_table_of_tasks(filled: str, name: str) -> None:
-    sql = read_statements("tasks.sql", "dragoman")[name]
+    sql = STATEMENTS[name]
     connection = await asyncpg.connect(filled)
     try:
         explained = await connection.fetchval("EXPLAIN (ANALYZE, FORMAT JSON) " + sql, *LOOKS[name])

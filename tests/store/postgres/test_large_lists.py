@@ -22,8 +22,8 @@ from dragoman.store.postgres.statements import PostgresStatements
 from dragoman.store.sql.figures import KINDS
 from dragoman.store.sql.outbox import OutboxTables, OutboxWrites
 from dragoman.store.sql.receipts import NEWEST, ReceiptTable
-from dragoman.store.sql.search import Searches
 from dragoman.store.sql.statements import statements_for_postgres
+from dragoman.store.sql.tasks import TaskTable
 from tests.postgres import PostgresServer
 
 TASKS, OWNERS, AGENTS = 100_000, 4, 5
@@ -194,7 +194,7 @@ async def test_a_search_looks_at_so_many_rows_and_no_more(large: Large, scan_max
         **{"owner": Owners.ALL, "agent": None, "text": "no such words", "scan_max": scan_max, **filters}
     )
     reads = Reads(cast("Pool", explaining), {"find": ""}, Codec(), DamageLog())
-    found = await Searches(statements_over(explaining), reads).search(wanted)
+    found = await TaskTable(statements_over(explaining), reads).search(wanted)
     assert found.rows == ()
     assert explaining.whole == []
     # without statistics, the index that says where to stop is read whole

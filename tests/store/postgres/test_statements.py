@@ -11,19 +11,20 @@ from msgspec.structs import replace
 from dragoman.model.ids import SystemClock
 from dragoman.store.open import open_store
 from dragoman.store.postgres.database.statements import read_statements
+from dragoman.store.sql.statements import statements_for_postgres
 from tests.store.cases.bench import by_run, chunk, ending, new_task
 
 FIND = "EXPLAIN (ANALYZE, FORMAT JSON) " + read_statements("tasks.sql", "dragoman")["find"]
 
 CLAIM = read_statements("tasks.sql", "dragoman")["claim"]
 
-CANCELS = read_statements("tasks.sql", "dragoman")["cancels"]
+CANCELS = read_statements("looks.sql", "dragoman")["cancels"]
 
-OFFERED = read_statements("tasks.sql", "dragoman")["offered"]
+OFFERED = read_statements("looks.sql", "dragoman")["offered"]
 
-ORPHANS = read_statements("tasks.sql", "dragoman")["orphans"]
+ORPHANS = read_statements("looks.sql", "dragoman")["orphans"]
 
-OVERDUE = read_statements("tasks.sql", "dragoman")["overdue"]
+OVERDUE = statements_for_postgres()["overdue"]
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

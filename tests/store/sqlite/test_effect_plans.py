@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import apsw
 import pytest
 
+from dragoman.store.sql.statements import statements_for_sqlite
 from dragoman.store.sqlite.connection import connect, locate
 from dragoman.store.sqlite.schema import migrate, migrations, read_statements
 
@@ -45,7 +46,7 @@ def filled() -> Iterator[apsw.Connection]:
 
 @pytest.mark.parametrize("name", LOOKS)
 def test_no_look_reads_the_table_of_tasks(filled: apsw.Connection, name: str) -> None:
-    sql = read_statements()[name]
+    sql = (read_statements() | statements_for_sqlite())[name]
     plan = [row[3] for row in filled.execute("EXPLAIN QUERY PLAN " + sql, LOOKS[name])]
     of_tasks = [line for line in plan if line.partition(" ")[2].split(" ")[0] in ("tasks", "t", "c", "q")]
     assert of_tasks

@@ -34,7 +34,7 @@ from dragoman.store.damage import state_of
 from dragoman.store.files import leaving_out, putting_back
 from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.reads import Reads
-from dragoman.store.sql.search import read_task_rows
+from dragoman.store.sql.tasks import read_task_rows
 
 log = logging.getLogger("dragoman.store")
 

@@ -178,24 +178,6 @@ class Reads:
         found = [await self._whole(row) for row in rows]
         return tuple(stored for stored in found if stored is not None)
 
-    async def heads(self, name: str, *values: object) -> tuple[TaskHead, ...]:
-        """The heads that a statement finds."""
-        return await self._heads([(row[0], row[1]) for row in await self.pool.read(self.sql[name], *values)])
-
-    async def _heads(self, rows: Iterable[tuple[bytes, int]]) -> tuple[TaskHead, ...]:
-        """The heads of tasks with these bytes and numbers. Those that have been deleted since are left out."""
-        found: list[TaskHead] = []
-        for data, task in rows:
-            with suppress(Unknown):
-                found.append((await self.read_head(data, task))[0])
-        return tuple(found)
-
-    async def orphans(self, after: str, limit: int) -> tuple[tuple[TaskHead, ...], str]:
-        """As the protocol says."""
-        rows = await self.pool.read(self.sql["orphans"], to_text(after), limit)
-        heads = await self._heads([(row[1], row[2]) for row in rows if row[1] is not None])
-        return heads, from_text(rows[-1][0]) if len({row[0] for row in rows}) == limit else ""
-
     async def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
         """The events that follow seq `after`, until `limit_bytes` are reached."""
         found: list[Logged] = []

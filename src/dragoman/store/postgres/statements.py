@@ -16,7 +16,7 @@ class PostgresStatements:
     def __init__(self, door: Door, schema: str) -> None:
         self._door = door
         self._sql = {name: in_schema(sql, schema) for name, sql in statements_for_postgres().items()}
-        for name in ("audit", "figures", "outbox", "search"):
+        for name in ("audit", "figures", "looks", "outbox"):
             self._sql |= read_statements(f"{name}.sql", schema)
 
     async def point(self, name: str, *values: Value) -> Any:

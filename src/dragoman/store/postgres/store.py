@@ -32,11 +32,8 @@ from dragoman.store.api import (
     OutcomeUnknown,
     Refused,
     Repeat,
-    SearchPage,
-    StatusRow,
     Stored,
     StoreError,
-    TaskSearch,
     Unknown,
 )
 from dragoman.store.audit import AuditTrail
@@ -75,7 +72,7 @@ from dragoman.store.sql.figures import read_figures
 from dragoman.store.sql.keys import KeyTable
 from dragoman.store.sql.outbox import OutboxTables
 from dragoman.store.sql.receipts import ReceiptTable
-from dragoman.store.sql.search import Searches
+from dragoman.store.sql.tasks import TaskTable
 from dragoman.store.sql.usage import UsageTable
 from dragoman.store.usage import AnswerUsage, UsageBook
 from dragoman.store.worker_leases import WorkerLeases
@@ -126,7 +123,13 @@ class PostgresStore:
         self._encoder = Encoder(self._codec, clock)
         self._sql = read_statements("tasks.sql", self._address.schema)
         self._list_sql = read_statements("lists.sql", self._address.schema)
-        self._searches = Searches(statements, self)
+        # The protocol's methods that look at tasks without their logs are those of the table: no driver adds to them.
+        looks = TaskTable(statements, self)
+        self.search, self.changes = looks.search, looks.changes
+        self.queued, self.missing = looks.queued, looks.missing
+        self.leased, self.cancels = looks.leased, looks.cancels
+        self.children, self.asking = looks.children, looks.asking
+        self.orphans, self.overdue = looks.orphans, looks.overdue
         self._sweeps = read_statements("sweep.sql", self._address.schema)
         self._opened: StoreParts | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -360,57 +363,13 @@ class PostgresStore:
         """One statement."""
         return await self._open().lists.rows(query)
 
-    async def search(self, query: TaskSearch) -> SearchPage:
-        """Two statements. Tasks that are made in between are not looked at."""
-        return await self._searches.search(query)
-
     async def contexts(self, query: ContextQuery) -> ContextPage:
         """One statement."""
         return await self._open().lists.contexts(query)
 
-    async def changes(self, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
-        """One statement."""
-        return await self._searches.changes(since_ms, limit)
-
     async def read_head(self, data: bytes, task: int) -> tuple[TaskHead, bool]:
         """See `HeadReader`."""
         return await self._open().reads.read_head(data, task)
-
-    async def queued(self, agent: str, limit: int) -> tuple[str, ...]:
-        """In the index of open tasks."""
-        rows = await self._pool().read(self._sql["queued"], to_text(agent), limit)
-        return tuple(from_text(row[0]) for row in rows)
-
-    async def missing(self, task_ids: Collection[str]) -> frozenset[str]:
-        """A point read for each id."""
-        rows = await self._pool().read(self._sql["missing"], sorted({to_text(task_id) for task_id in task_ids}))
-        return frozenset(from_text(row[0]) for row in rows)
-
-    async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:
-        """In the index of open tasks, or of those that are offered."""
-        rows = await self._pool().read(self._sql["offered" if offered else "leased"], holder)
-        return tuple(from_text(row[0]) for row in rows)
-
-    async def cancels(self, holder: str) -> tuple[str, ...]:
-        """In the index of open tasks."""
-        rows = await self._pool().read(self._sql["cancels"], holder)
-        return tuple(from_text(row[0]) for row in rows)
-
-    async def children(self, parent_id: str) -> tuple[TaskHead, ...]:
-        """In the index of delegated tasks."""
-        return await self._open().reads.heads("children", to_text(parent_id))
-
-    async def asking(self) -> tuple[TaskHead, ...]:
-        """In the same index."""
-        return await self._open().reads.heads("asking")
-
-    async def orphans(self, after: str, limit: int) -> tuple[tuple[TaskHead, ...], str]:
-        """In the same index."""
-        return await self._open().reads.orphans(after, limit)
-
-    async def overdue(self, now_ms: int, limit: int) -> tuple[TaskHead, ...]:
-        """In the same index."""
-        return await self._open().reads.heads("overdue", now_ms, limit)
 
     # -- state ---------------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from dragoman.store.api import (
 )
 from dragoman.store.damage import state_of
 from dragoman.store.files import leaving_out
-from dragoman.store.sql.search import make_task_row
+from dragoman.store.sql.tasks import make_task_row
 from dragoman.store.sqlite.connection import fetch
 from dragoman.store.sqlite.reads import Reads
 

@@ -373,14 +373,6 @@ WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND t.holder = ?1;
 SELECT t.id FROM scopes s CROSS JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 4
 WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND t.holder = ?1 AND t.offered_until_ms IS NOT NULL;
 
--- name: children
--- Heads of the tasks that a task delegated, did not detach, and that have not ended.
-SELECT head, task FROM tasks INDEXED BY tasks_by_parent WHERE parent = ?1 AND state < 4 ORDER BY task;
-
--- name: asking
--- Heads of delegated tasks that are interrupted.
-SELECT head, task FROM tasks INDEXED BY tasks_by_parent WHERE parent IS NOT NULL AND state < 4 AND state > 1 ORDER BY task;
-
 -- name: orphans
 -- The next ?2 parents, after the one with the id ?1, of delegated tasks that have not ended, each with the heads of these
 -- tasks if it has ended or is gone, else with null. One entry of the index is read for each parent.
@@ -395,11 +387,6 @@ WITH RECURSIVE parents (parent, place) AS (
 SELECT p.parent, c.head, c.task FROM parents p LEFT JOIN tasks t ON t.id = p.parent
 LEFT JOIN tasks c INDEXED BY tasks_by_parent ON c.parent = p.parent AND c.state < 4 AND coalesce(t.state, 4) > 3
 WHERE p.parent IS NOT NULL ORDER BY p.place, c.task;
-
--- name: overdue
--- Heads of delegated tasks that have not ended by their deadline, which is not after ?1, at most ?2.
-SELECT head, task FROM tasks INDEXED BY tasks_by_parent
-WHERE parent IS NOT NULL AND state < 4 AND deadline_ms <= ?1 ORDER BY task LIMIT ?2;
 
 -- name: oldest_calls
 -- The oldest calls, and when they expire.

@@ -3,7 +3,7 @@
 Invariant: every read of a task sees one moment: a read of several statements is one transaction.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -136,19 +136,6 @@ class Reads:
             swaps = everywhere(self.fetching(task_id, None))
             return self.stored(rows, swaps, whole=False) if rows else None
 
-    def missing(self, task_ids: Collection[str]) -> frozenset[str]:
-        """Those of the ids that no task has."""
-        wanted = msgspec.json.encode(sorted(task_ids)).decode()
-        with self._gate:
-            rows: list[Any] = fetch(self.cursor, self.sql["missing"], (wanted,))
-        return frozenset(task_id for (task_id,) in rows)
-
-    def queued(self, agent: str, limit: int) -> tuple[str, ...]:
-        """The ids of an agent's tasks that nobody has, oldest first."""
-        with self._gate:
-            rows: list[Any] = fetch(self.cursor, self.sql["queued"], (agent, limit))
-        return tuple(task_id for (task_id,) in rows)
-
     def settings(self, task_id: str) -> list[bytes]:
         """The webhooks of the task, oldest first, encoded."""
         with self._gate:
@@ -243,37 +230,11 @@ class Reads:
         with self.moment():
             return self.by_number(numbers, None, None)
 
-    def ids(self, name: str, holder: str) -> tuple[str, ...]:
-        """The ids that a statement finds of the tasks of `holder`."""
-        with self._gate:
-            return tuple(task_id for (task_id,) in self.cursor.execute(self.sql[name], (holder,)))
-
     def calls_of(self, task_ids: Sequence[str]) -> tuple[int, ...]:
         """The numbers of the calls that are remembered with these tasks."""
         ids = msgspec.json.encode(task_ids).decode()
         with self._gate:
             return tuple(call for (call,) in self.cursor.execute(self.sql["calls_of_tasks"], (ids,)))
-
-    def children(self, parent_id: str) -> tuple[TaskHead, ...]:
-        """The heads of the tasks that a task delegated and that have not ended, oldest first."""
-        return self.heads("children", (parent_id,))
-
-    def heads(self, name: str, values: Sequence[int | str]) -> tuple[TaskHead, ...]:
-        """The heads that a statement finds."""
-        with self.moment():
-            rows: list[Any] = fetch(self.cursor, self.sql[name], values)
-            return tuple(self.head_of(head, task)[0] for head, task in rows)
-
-    def orphans(self, after: str, limit: int) -> tuple[tuple[TaskHead, ...], str]:
-        """As the protocol says."""
-        with self.moment():
-            rows: list[Any] = fetch(self.cursor, self.sql["orphans"], (after, limit))
-            heads = tuple(self.head_of(head, task)[0] for _, head, task in rows if head is not None)
-        return heads, rows[-1][0] if len({row[0] for row in rows}) == limit else ""
-
-    def asking(self) -> tuple[TaskHead, ...]:
-        """The heads of delegated tasks that wait for an answer, oldest first."""
-        return self.heads("asking", ())
 
     def size_bytes(self, path: Path | None) -> int:
         """The size of the store, whose file is `path`."""

@@ -35,7 +35,7 @@ class SqliteStatements:
 
         def run(reads: Reads) -> list[tuple[Any, ...]]:
             with reads.moment():
-                return fetch(reads.cursor, reads.sql[name], values)
+                return fetch(reads.cursor, reads.sql[name], tuple(map(_encode, values)))
 
         return await self._door().readers.run(run)
 

@@ -32,11 +32,8 @@ from dragoman.store.api import (
     Moved,
     NewTask,
     Repeat,
-    SearchPage,
-    StatusRow,
     Stored,
     StoreError,
-    TaskSearch,
     Unknown,
 )
 from dragoman.store.audit import AuditTrail
@@ -57,8 +54,8 @@ from dragoman.store.sql.figures import read_figures
 from dragoman.store.sql.keys import KeyTable
 from dragoman.store.sql.outbox import OutboxTables
 from dragoman.store.sql.receipts import ReceiptTable
-from dragoman.store.sql.search import Searches
 from dragoman.store.sql.statements import statements_for_sqlite
+from dragoman.store.sql.tasks import TaskTable
 from dragoman.store.sql.usage import UsageTable
 from dragoman.store.sqlite.answer_counts import AnswerCounts
 from dragoman.store.sqlite.audit_trail import add_entries
@@ -117,7 +114,13 @@ class SqliteStore:
         self.audit: AuditTrail = AuditTable(statements, partial(add_entries, self._open))
         self.shared: Shared = SharedTable(self._open, clock)
         self.receipts: Receipts = ReceiptTable(statements)
-        self._searches = Searches(statements, self)
+        # The protocol's methods that look at tasks without their logs are those of the table: no driver adds to them.
+        looks = TaskTable(statements, self)
+        self.search, self.changes = looks.search, looks.changes
+        self.queued, self.missing = looks.queued, looks.missing
+        self.leased, self.cancels = looks.leased, looks.cancels
+        self.children, self.asking = looks.children, looks.asking
+        self.orphans, self.overdue = looks.orphans, looks.overdue
         self.usage: UsageBook
         self.usage = self._usage = UsageTable(statements, AnswerCounts(self._open).add)
         self._worker_leases = LeaseTable(time.monotonic)
@@ -381,17 +384,9 @@ class SqliteStore:
         """On a reader thread."""
         return await self._readers.run(lambda reads: list_rows(reads, query))
 
-    async def search(self, query: TaskSearch) -> SearchPage:
-        """On a reader thread, but for the heads."""
-        return await self._searches.search(query)
-
     async def contexts(self, query: ContextQuery) -> ContextPage:
         """A page of contexts."""
         return await self._readers.run(lambda reads: list_contexts(reads, query))
-
-    async def changes(self, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
-        """On a reader thread."""
-        return await self._searches.changes(since_ms, limit)
 
     async def read_head(self, data: bytes, task: int) -> tuple[TaskHead, bool]:
         """The head of the task with a number: see `Reads.head_of`."""
@@ -440,47 +435,6 @@ class SqliteStore:
         finally:
             del self._holds[task_id]
             hold.end()
-
-    async def missing(self, task_ids: Collection[str]) -> frozenset[str]:
-        """A point read for each id."""
-        try:
-            return self._reads.missing(task_ids)
-        except apsw.Error as error:
-            raise translated(error, self._location) from error
-
-    async def queued(self, agent: str, limit: int) -> tuple[str, ...]:
-        """A point read, by the index of tasks that nobody has."""
-        try:
-            return self._reads.queued(agent, limit)
-        except apsw.Error as error:
-            raise translated(error, self._location) from error
-
-    async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:
-        """On a reader thread."""
-        return await self._readers.run(lambda reads: reads.ids("offered" if offered else "leased", holder))
-
-    async def cancels(self, holder: str) -> tuple[str, ...]:
-        """On a reader thread."""
-        return await self._readers.run(lambda reads: reads.ids("cancels", holder))
-
-    async def children(self, parent_id: str) -> tuple[TaskHead, ...]:
-        """A point read."""
-        try:
-            return self._reads.children(parent_id)
-        except apsw.Error as error:
-            raise translated(error, self._location) from error
-
-    async def asking(self) -> tuple[TaskHead, ...]:
-        """On a reader thread."""
-        return await self._readers.run(lambda reads: reads.asking())
-
-    async def orphans(self, after: str, limit: int) -> tuple[tuple[TaskHead, ...], str]:
-        """On a reader thread, by the index of delegated tasks that have not ended."""
-        return await self._readers.run(lambda reads: reads.orphans(after, limit))
-
-    async def overdue(self, now_ms: int, limit: int) -> tuple[TaskHead, ...]:
-        """On a reader thread, by the same index."""
-        return await self._readers.run(lambda reads: reads.heads("overdue", (now_ms, limit)))
 
     async def sweep(self, now_ms: int, task_age_ms: int, log_age_ms: int, waiting_age_ms: int) -> int:
         """A reader thread finds the rows, and the writer deletes those that have not changed since."""

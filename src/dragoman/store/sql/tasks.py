@@ -1,16 +1,17 @@
-"""A search through tasks by what no index answers, and the tasks whose status has changed lately.
+"""The looks of a store at tasks without their logs: a search, changes, leases, and delegated tasks that have not ended.
 
-Invariant: no log is read. A search looks at so many rows of the table and no more, in the order of their numbers.
+Invariant: no log is read. A search looks at so many rows of the table and no more, in the order of their numbers. All
+other looks are served by an index.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Any, Protocol
 
 from dragoman.model.task import STATES, TaskHead
 from dragoman.store.api import Owners, SearchPage, StatusRow, TaskRow, TaskSearch, Unknown
 from dragoman.store.damage import state_of
-from dragoman.store.sql.statements import Statements
+from dragoman.store.sql.statements import Statements, Value
 
 NUMBER_MAX = (1 << 63) - 1
 """The largest number that a task may have. The smallest is 1."""
@@ -24,8 +25,8 @@ class HeadReader(Protocol):
         ...
 
 
-class Searches:
-    """Looks through the tasks."""
+class TaskTable:
+    """The methods of the Store protocol that look at tasks without their logs, for both databases."""
 
     def __init__(self, statements: Statements, heads: HeadReader) -> None:
         self._statements = statements
@@ -77,6 +78,51 @@ class Searches:
                 "changes", since_ms, limit
             )
         )
+
+    async def missing(self, task_ids: Collection[str]) -> frozenset[str]:
+        """A point read for each id."""
+        return frozenset(await self._ids("missing", tuple(sorted(set(task_ids)))))
+
+    async def queued(self, agent: str, limit: int) -> tuple[str, ...]:
+        """By the index of tasks that nobody has."""
+        return await self._ids("queued", agent, limit)
+
+    async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:
+        """By the index of open tasks, or of those that are offered."""
+        return await self._ids("offered" if offered else "leased", holder)
+
+    async def cancels(self, holder: str) -> tuple[str, ...]:
+        """By the index of open tasks."""
+        return await self._ids("cancels", holder)
+
+    async def children(self, parent_id: str) -> tuple[TaskHead, ...]:
+        """By the index of delegated tasks that have not ended, as the methods that follow."""
+        return await self._read_heads(await self._statements.read("children", parent_id))
+
+    async def asking(self) -> tuple[TaskHead, ...]:
+        """Reads all that wait."""
+        return await self._read_heads(await self._statements.read("asking"))
+
+    async def orphans(self, after: str, limit: int) -> tuple[tuple[TaskHead, ...], str]:
+        """Reads one entry of the index for each parent."""
+        rows = await self._statements.read("orphans", after, limit)
+        heads = await self._read_heads((head, task) for _, head, task in rows if head is not None)
+        return heads, rows[-1][0] if len({parent for parent, _, _ in rows}) == limit else ""
+
+    async def overdue(self, now_ms: int, limit: int) -> tuple[TaskHead, ...]:
+        """The earliest deadline first."""
+        return await self._read_heads(await self._statements.read("overdue", now_ms, limit))
+
+    async def _ids(self, name: str, *values: Value) -> tuple[str, ...]:
+        return tuple(task_id for (task_id,) in await self._statements.read(name, *values))
+
+    async def _read_heads(self, rows: Iterable[tuple[bytes, int]]) -> tuple[TaskHead, ...]:
+        """Decode heads. Those of tasks that have been deleted meanwhile are left out."""
+        found: list[TaskHead] = []
+        for data, task in rows:
+            with suppress(Unknown):
+                found.append((await self._heads.read_head(data, task))[0])
+        return tuple(found)
 
 
 async def read_task_rows(rows: Iterable[tuple[Any, ...]], heads: HeadReader) -> tuple[TaskRow, ...]:

@@ -1,4 +1,4 @@
--- The statements of a search through tasks by what no index answers.
+-- The looks at tasks without their logs: searches by what no index answers, and delegated tasks that have not ended.
 
 -- name: search_end
 -- The last of the $3 newest tasks between two numbers.
@@ -26,3 +26,17 @@ PIECE(searched) ORDER BY t.task DESC LIMIT $11;
 -- name: search_oldest
 -- The oldest of them.
 PIECE(searched) ORDER BY t.task LIMIT $11;
+
+-- name: children
+-- Heads of the tasks that a task delegated, did not detach, and that have not ended.
+SELECT head, task FROM dragoman.tasks BY_INDEX(tasks_by_parent) WHERE parent = $1 AND state < 4 ORDER BY task;
+
+-- name: asking
+-- Heads of delegated tasks that are interrupted.
+SELECT head, task FROM dragoman.tasks BY_INDEX(tasks_by_parent) WHERE parent IS NOT NULL AND state < 4 AND state > 1 ORDER BY task;
+
+-- name: overdue
+-- Heads of delegated tasks that have not ended by their deadline, which is not after $1, at most $2, the earliest deadline first.
+SELECT head, task FROM dragoman.tasks BY_INDEX(tasks_by_parent)
+WHERE parent IS NOT NULL AND state < 4 AND deadline_ms IS NOT NULL AND deadline_ms <= $1
+ORDER BY deadline_ms, task LIMIT $2;
