@@ -25,7 +25,6 @@ from dragoman.engine.api import Run
 from dragoman.engine.handlers.audit import Keeping, Trail
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.events import ArtifactChunk, Event, Logged, Noted
-from dragoman.model.ids import SystemClock
 from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Part
 from dragoman.model.task import Record, TaskState, TaskStatus
@@ -121,7 +120,7 @@ async def test_a_task_in_memory_is_not_read(store: Store, monkeypatch: pytest.Mo
 async def test_readers_of_one_task_share_what_is_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     record = await make_task(store, 8)
     counted, places = Counted(store, monkeypatch), FoldedPlaces(store)
-    inspector = Inspector(store, SystemClock(), places)
+    inspector = Inspector(store, places)
     found = await asyncio.gather(
         *[read_moment(places, "t", None) for _ in range(4)],
         *[inspector.show("t") for _ in range(4)],
@@ -158,7 +157,7 @@ async def test_a_task_that_runs_here_is_shown_from_memory(monkeypatch: pytest.Mo
     async with house(Scripted(script)) as h:
         trail = Trail(h.store.audit, Keeping.OFF)
         administration = Administration(
-            h.engine.operations, h.engine.operated, h.store, trail, h.clock, partial(make_key, token_bytes)
+            h.engine.operations, h.engine.operated, h.store, trail, partial(make_key, token_bytes)
         )
         stream = await h.open(streaming())
         await read(stream, until=lambda items: "two" in str(items))
@@ -195,7 +194,7 @@ async def test_places_are_bounded_by_what_they_take_in_memory(store: Store) -> N
 
 async def test_a_task_that_is_gone_is_not_found(store: Store) -> None:
     with pytest.raises(TaskNotFound):
-        await Inspector(store, SystemClock()).show("t")
+        await Inspector(store).show("t")
     await make_task(store, 1)
     stored = await snapshot_of(store)
     await store.append(replace(ending("t", stored.seq), snapshot=None))

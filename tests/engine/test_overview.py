@@ -42,7 +42,7 @@ async def test_agents_have_the_numbers_of_their_tasks_and_the_age_of_the_oldest_
     states = (TaskState.SUBMITTED, TaskState.SUBMITTED, TaskState.SUBMITTED, TaskState.INPUT_REQUIRED, TaskState.FAILED)
     for number, state in enumerate(states):
         await store.create(task(number, state, age_s=10 * (number + 1)))
-    overview = Overview(store, StandingClock())
+    overview = Overview(store)
     busy, idle = (await overview.agents(TwoAgents())).agents
     assert (busy.queued, busy.running, busy.waiting, busy.total) == (3, 0, 1, 5)
     assert busy.oldest_queued_s == 30.0

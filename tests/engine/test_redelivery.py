@@ -70,7 +70,7 @@ async def test_a_delivery_that_was_sent_again_in_vain_is_named_with_its_dead_let
     await store.open("h1")
     try:
         await deliver_all(store, "t1")
-        deliveries = DeliveryAdministration(store, store.clock, Sender())
+        deliveries = DeliveryAdministration(store, Sender())
 
         async def redeliver(wanted: DeadLetters) -> DeadLettersChanged:
             return await deliveries.redeliver(Asked(Operator("key:ops"), wanted))

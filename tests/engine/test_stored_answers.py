@@ -23,8 +23,8 @@ mint = partial(make_key, token_bytes)
 
 
 async def test_a_store_answers_exactly_the_rows_that_say_so(store: Store) -> None:
-    keys = KeyChanges(store, store.clock, mint, KeyStops(store.shared, store.clock))
-    inspector, webhooks = Inspector(store, store.clock), DeliveryAdministration(store, store.clock)
+    keys = KeyChanges(store, mint, KeyStops(store.shared, store.clock))
+    inspector, webhooks = Inspector(store), DeliveryAdministration(store)
     functions = stored_answers(store, inspector, keys, webhooks, Prices())
     assert set(functions) == {question.name for question in QUESTIONS if question.stored}
 

@@ -186,7 +186,6 @@ class Assembly:
             engine.operated,
             store,
             self.trail,
-            clock,
             partial(make_key, secrets.token_bytes),
             config.prices,
             files.linked,

@@ -159,10 +159,6 @@ class Codec:
         """Decode the events of a page."""
         return _some(_decode(data, *self._pages))
 
-    def events_around(self, data: bytes) -> tuple[EventAround, ...]:
-        """Decode the events of a page without artifacts, which costs a tenth for a page of chunks."""
-        return _some(_decode(data, *self._pages_around))
-
     def log(self, pages: Iterable[tuple[int, bytes]], after: int, until: int, *, chunks: bool = True) -> list[Page]:
         """Decode the pages of a log behind seq `after`, as far as `until`, perhaps without the chunks of artifacts.
 

@@ -272,7 +272,7 @@ async def test_a_slow_reader_is_told_that_it_missed_something(monkeypatch: pytes
     store = open_store("memory:", SystemClock())
     await store.open("h1")
     hints = ChangeHints(store, NoBus())
-    reader = ChangeReader(store, store.clock, hints, 3600.0)
+    reader = ChangeReader(store, hints, 3600.0)
     reader.serve(NoFacts())
     running, hearing = asyncio.create_task(reader.run()), asyncio.create_task(hints.run())
     try:

@@ -33,12 +33,12 @@ async def _operated(
         trail = Trail(engines.store.audit, Keeping.ALL)
         try:
             mint = partial(make_key, token_bytes)
-            engine, clock = other.engine, engines.store.clock
+            engine = other.engine
             yield (
                 engines,
                 one,
                 other,
-                Administration(engine.operations, engine.operated, engines.store, trail, clock, mint),
+                Administration(engine.operations, engine.operated, engines.store, trail, mint),
             )
         finally:
             await trail.stop()

@@ -92,11 +92,10 @@ class TaskPlace(Struct, frozen=True):
         from dragoman.store.open import open_store
 
         async def work() -> DeletedTask:
-            clock = SystemClock()
-            store = open_store(self.config.store, clock)
+            store = open_store(self.config.store, SystemClock())
             await store.open(f"command-{new_id()}")
             try:
-                await delete_idle(store, clock, operator(), task_id, force=force)
+                await delete_idle(store, operator(), task_id, force=force)
             finally:
                 await store.close()
             return DeletedTask(id=task_id)

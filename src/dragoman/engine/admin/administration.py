@@ -36,7 +36,6 @@ from dragoman.engine.handler import Handler
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.key_stops import KeyStops
 from dragoman.engine.operated_tasks import OperatedTasks
-from dragoman.model.ids import Clock
 from dragoman.store.api import Store
 from dragoman.telemetry.pulse import Pulse
 
@@ -55,7 +54,6 @@ class Administration:
         operated: OperatedTasks,
         store: Store,
         trail: Trail,
-        clock: Clock,
         mint: Mint,
         prices: Prices = NO_PRICES,
         linked: Linked = unlinked,
@@ -69,16 +67,16 @@ class Administration:
         self._store = store
         self._operated = operated
         self._facts: ServerFacts
-        self._notes = AccessNotes(trail, clock)
+        self._notes = AccessNotes(trail, store.clock)
         self._hints = ChangeHints(store, NoBus() if bus is None else bus)
-        self._changes = ChangeReader(store, clock, self._hints, keepalive_s)
+        self._changes = ChangeReader(store, self._hints, keepalive_s)
         places = FoldedPlaces(store, linked, operated.known_record)
-        inspector = Inspector(store, clock, places, operated.idle)
+        inspector = Inspector(store, places, operated.idle)
         self.tasks = TaskChanges(handler, operated, store, inspector, self._notes)
-        keys = KeyChanges(store, clock, mint, stops or KeyStops(store.shared, clock))
-        webhooks = DeliveryAdministration(store, clock, announcer)
+        keys = KeyChanges(store, mint, stops or KeyStops(store.shared, store.clock))
+        webhooks = DeliveryAdministration(store, announcer)
         stored = stored_answers(store, inspector, keys, webhooks, prices)
-        figures = Overview(store, clock, pulse, jobs, operated.figures)
+        figures = Overview(store, pulse, jobs, operated.figures)
         served = self._served_answers(places, figures)
         self._answers = Answers(stored | served, self._notes, SharedReads())
         self.streams: Functions = {

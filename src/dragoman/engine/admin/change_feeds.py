@@ -29,7 +29,7 @@ from dragoman.engine.admin.feeds import FeedItem
 from dragoman.engine.admin.overview import Overview, ServerFacts
 from dragoman.engine.handlers.audit import READS
 from dragoman.model.errors import InvalidParams
-from dragoman.model.ids import Clock, timestamp
+from dragoman.model.ids import timestamp
 from dragoman.model.task import TaskState
 from dragoman.store.api import StatusRow, Store, StoreError
 from dragoman.store.audit import ACTS_MAX, AuditEntry
@@ -151,14 +151,14 @@ class ChangeReader:
     `readings` counts how often the store was read.
     """
 
-    def __init__(self, store: Store, clock: Clock, hints: ChangeHints, keepalive_s: float) -> None:
+    def __init__(self, store: Store, hints: ChangeHints, keepalive_s: float) -> None:
         self.readings = 0
         self._store = store
-        self._clock = clock
+        self._clock = store.clock
         self._facts: ServerFacts
         self._hints = hints
         self._keepalive_s = keepalive_s
-        self._overview = Overview(store, clock)
+        self._overview = Overview(store)
         self._feeds: set[ChangeFeed] = set()
         self._news = asyncio.Event()
         self._stopped = False

@@ -30,7 +30,7 @@ from dragoman.engine.admin.answers import Asked
 from dragoman.engine.admin.playback import find_head
 from dragoman.engine.admin.redelivery import NONE_SENT, NoRedeliverer, Redeliverer, rebuild, send_again
 from dragoman.model.errors import InvalidParams, NotFound
-from dragoman.model.ids import Clock, timestamp
+from dragoman.model.ids import timestamp
 from dragoman.net.errors import BadUrl
 from dragoman.net.target import shown_url, target
 from dragoman.store.api import Store
@@ -60,10 +60,10 @@ class DeliveryAdministration:
     `sender` makes bodies again. Every operation raises A2AError or StoreError.
     """
 
-    def __init__(self, store: Store, clock: Clock, sender: Redeliverer | None = None) -> None:
+    def __init__(self, store: Store, sender: Redeliverer | None = None) -> None:
         self._store = store
         self._outbox = store.outbox
-        self._clock = clock
+        self._clock = store.clock
         self._sender = NoRedeliverer() if sender is None else sender
 
     async def list(self, asked: Asked[DeliveryQuery]) -> DeliveryLines:

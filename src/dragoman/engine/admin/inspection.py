@@ -22,7 +22,7 @@ from dragoman.engine.admin.folded_places import LOG_BYTES, FoldedPlaces
 from dragoman.engine.admin.playback import find_head, find_snapshot, page_facts, timeline_entry
 from dragoman.engine.policy import page_token, read_page_token
 from dragoman.model.errors import InvalidParams
-from dragoman.model.ids import Clock, timestamp
+from dragoman.model.ids import timestamp
 from dragoman.model.parts import beginning
 from dragoman.model.task import phase_of
 from dragoman.store.api import ListOrder, ListQuery, Owners, Store, TaskRow, TaskSearch
@@ -47,14 +47,13 @@ class Inspector:
     def __init__(
         self,
         store: Store,
-        clock: Clock,
         places: FoldedPlaces | None = None,
         idle: Callable[[str], bool] = lambda task_id: False,
     ) -> None:
         """`places` may be shared with other readers of the same store. `idle` knows the runs here: see `phase_of`."""
         self._idle = idle
         self._store = store
-        self._clock = clock
+        self._clock = store.clock
         self._places = places or FoldedPlaces(store)
 
     async def list(self, wanted: TaskQuery) -> TaskLines:

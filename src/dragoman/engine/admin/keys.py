@@ -29,7 +29,7 @@ from dragoman.engine.admin.answers import Asked
 from dragoman.engine.admin.key_beginnings import read_beginnings
 from dragoman.engine.key_stops import KeyStops
 from dragoman.model.errors import InvalidParams, NotFound
-from dragoman.model.ids import Clock, timestamp
+from dragoman.model.ids import timestamp
 from dragoman.model.principal import OPERATOR_PREFIX, AccessRole, KeyLimits
 from dragoman.store.api import Store
 from dragoman.store.keyring import NewKey, StoredKey, key_state
@@ -44,10 +44,10 @@ class KeyChanges:
     Every operation raises InvalidParams, NotFound if there is no such key, or StoreError.
     """
 
-    def __init__(self, store: Store, clock: Clock, mint: Mint, stops: KeyStops) -> None:
+    def __init__(self, store: Store, mint: Mint, stops: KeyStops) -> None:
         self._store = store
         self._keys = store.keys
-        self._clock = clock
+        self._clock = store.clock
         self._mint = mint
         self._stops = stops
 

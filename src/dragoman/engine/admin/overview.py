@@ -23,7 +23,7 @@ from dragoman.admin.overview import (
     WorkersHere,
 )
 from dragoman.admin.tasks import STATES_BY_WORD
-from dragoman.model.ids import Clock, timestamp
+from dragoman.model.ids import timestamp
 from dragoman.model.task import TaskStatus
 from dragoman.store.api import ListQuery, Owners, Store
 from dragoman.store.figures import OpenTasks, StoreFigures
@@ -65,14 +65,13 @@ class Overview:
     def __init__(
         self,
         store: Store,
-        clock: Clock,
         pulse: Pulse | None = None,
         jobs: Callable[[], Mapping[str, str]] = dict,
         figures: Callable[[], Awaitable[StoreFigures]] | None = None,
     ) -> None:
         self._jobs = jobs
         self._store = store
-        self._clock = clock
+        self._clock = store.clock
         self._pulse = pulse
         self._figures = figures or store.figures
 

@@ -58,18 +58,17 @@ class StoreDesk:
 
     def __init__(self, store: Store, operator: str, mint: Mint, sender: Redeliverer, prices: Prices) -> None:
         """`operator` is the user's principal, and `mint` makes fresh keys. `sender` makes bodies of webhooks again."""
-        clock = store.clock
         functions = stored_answers(
             store,
-            Inspector(store, clock),
-            KeyChanges(store, clock, mint, KeyStops(store.shared, clock)),
-            DeliveryAdministration(store, clock, sender),
+            Inspector(store),
+            KeyChanges(store, mint, KeyStops(store.shared, store.clock)),
+            DeliveryAdministration(store, sender),
             prices,
         )
         self._store = store
         self._operator = Operator(operator)
         self._entries: list[AuditEntry] = []
-        self._answers = Answers(functions, AccessNotes(self, clock))
+        self._answers = Answers(functions, AccessNotes(self, store.clock))
 
     def note(self, entry: AuditEntry) -> None:
         """Take an entry for the audit trail."""

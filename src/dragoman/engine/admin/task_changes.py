@@ -116,9 +116,7 @@ class TaskChanges:
         matched, more = await self._matching(wanted, OPEN, wanted.limit)
         if wanted.dry_run:
             return CancelReport(dry_run=True, matched=matched, more=more)
-        failed = await self._each(matched, lambda task_id: self._noted_cancel(operator, task_id, wanted.reason))
-        unended = {failure.id for failure in failed}
-        canceled = tuple(task.id for task in matched if task.id not in unended)
+        canceled, failed = await self._each(matched, lambda each: self._noted_cancel(operator, each, wanted.reason))
         return CancelReport(dry_run=False, matched=matched, canceled=canceled, failed=failed, more=more)
 
     async def delete(self, operator: Operator, task_id: str, *, force: bool = False) -> DeletedTask:
@@ -139,9 +137,7 @@ class TaskChanges:
         matched, more = await self._matching(wanted, states, wanted.limit)
         if wanted.dry_run:
             return DeleteReport(dry_run=True, matched=matched, more=more)
-        failed = await self._each(matched, lambda task_id: self._noted_delete(operator, task_id, force=wanted.force))
-        kept = {failure.id for failure in failed}
-        deleted = tuple(task.id for task in matched if task.id not in kept)
+        deleted, failed = await self._each(matched, lambda each: self._noted_delete(operator, each, force=wanted.force))
         return DeleteReport(dry_run=False, matched=matched, deleted=deleted, failed=failed, more=more)
 
     async def _noted_cancel(self, operator: Operator, task_id: str, reason: str) -> ChangedTask:
@@ -171,8 +167,8 @@ class TaskChanges:
 
     async def _each(
         self, tasks: Sequence[TaskLine], change: Callable[[str], Awaitable[object]]
-    ) -> tuple[ChangeFailure, ...]:
-        """Change tasks, some at a time. Returns those that could not be changed."""
+    ) -> tuple[tuple[str, ...], tuple[ChangeFailure, ...]]:
+        """Change tasks, some at a time. Returns the ids of those that were changed, and those that could not be."""
         turn = asyncio.Semaphore(CHANGES_AT_ONCE)
         failed: list[ChangeFailure] = []
 
@@ -186,7 +182,8 @@ class TaskChanges:
         async with asyncio.TaskGroup() as group:
             for task in tasks:
                 group.create_task(change_one(task.id), name=f"change {task.id}")
-        return tuple(failed)
+        left = {failure.id for failure in failed}
+        return tuple(task.id for task in tasks if task.id not in left), tuple(failed)
 
     async def _matching(
         self, wanted: TaskFilter, states: Sequence[StateWord], limit: int
