@@ -21,7 +21,7 @@ def spoil_file(path: Path) -> Spoil:
             if not column:
                 connection.execute(f"DELETE FROM {table} WHERE {where}")
             else:
-                connection.create_scalar_function("spoiled", lambda data: way(bytes(data)), 1)
+                connection.create_scalar_function("spoiled", lambda *data: way(bytes(data[0])), 1)
                 spoiled = f"spoiled(CAST({column} AS BLOB))"
                 text = f"CAST({spoiled} AS TEXT)"
                 value = (

@@ -16,7 +16,7 @@ from dragoman.store.api import Append, NewTask
 from dragoman.store.open import open_store
 from tests.durability.caller import WAITING, Caller, Refusal, message
 from tests.durability.conftest import DEADLINE_S, Serve, Server
-from tests.store.cases import SetClock
+from tests.store.cases.bench import SetClock
 
 pytestmark = pytest.mark.slow
 

@@ -38,8 +38,7 @@ from dragoman.store.api import Append, Appended, NewTask, Repeat, Store, StoreFu
 from dragoman.store.open import open_store
 from dragoman.store.replicas import ReplicaFenced
 from dragoman.telemetry.job_group import JobGroup
-from tests.store.cases.engines import CutReplicas
-from tests.store.cases.repeats import Unacknowledged
+from tests.store.cases.engines import CutReplicas, Unacknowledged
 
 DEADLINE_S = 60.0
 """Nothing here takes so long, unless it hangs."""

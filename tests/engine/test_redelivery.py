@@ -19,8 +19,7 @@ from dragoman.store.open import open_store
 from dragoman.store.outbox import Lane, Settled
 from tests.engine.replicas import Counted
 from tests.store.cases.bench import by_run, chunk, new_task
-from tests.store.cases.deliveries import telling, webhook
-from tests.store.cases.receipts import arrived
+from tests.store.cases.deliveries import arrived, telling, webhook
 
 EVENTS = 12
 

@@ -22,8 +22,7 @@ from dragoman.store.open import check_store, copy_store, open_store
 from dragoman.store.outbox import Lane, PausedHost, Settled
 from tests.postgres import PostgresServer
 from tests.store.cases.bench import AGENTS, by_run, chunk, ending, message, new_task
-from tests.store.cases.deliveries import telling, webhook
-from tests.store.cases.receipts import arrival
+from tests.store.cases.deliveries import arrival, telling, webhook
 
 TASKS = 60
 NEVER_MS = 1 << 60

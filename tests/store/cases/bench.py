@@ -6,19 +6,28 @@ Invariant: nothing here knows a driver.
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from types import ModuleType
+
+from msgspec.structs import replace
 
 from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged, Submitted
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.principal import AccessRole, KeyLimits, Scope
 from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
 from dragoman.store.api import (
     Append,
+    Appended,
     Dedupe,
     NewTask,
+    OverQuota,
+    Quota,
     Refused,
     Store,
     Stored,
 )
+from dragoman.store.audit import AuditEntry
+from dragoman.store.keyring import StoredKey
 from tests.store.cases.spoiling import Way
 
 AGENTS = ("echo", "other")
@@ -86,6 +95,11 @@ class Bench:
 
 
 Case = Callable[[Bench], Awaitable[None]]
+
+
+def cases_of(*modules: ModuleType) -> list[Case]:
+    """The cases of these modules, to be run on a bench of another kind."""
+    return [case for module in modules for name, case in vars(module).items() if name.startswith("test_")]
 
 
 def message(text: str, *parts: Part, role: Role = Role.USER) -> Message:
@@ -201,3 +215,67 @@ async def peak_bytes(work: Callable[[], Awaitable[object]]) -> int:
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def entry(number: int, principal: str = "key:ann", reason: str = "") -> AuditEntry:
+    """An act of somebody at second `number`, or was refused for `reason`."""
+    return AuditEntry(
+        at_ms=START_MS + number * 1000,
+        principal=principal,
+        action="SendMessage",
+        agent="echo",
+        task_id=f"t{number}",
+        allowed=not reason,
+        reason=reason,
+        peer="127.0.0.1",
+        subject=f"s{number}",
+    )
+
+
+WIDE = StoredKey(
+    id="aaaaaaaaaaaa",
+    name="ann",
+    role=AccessRole.ADMIN,
+    agents=None,
+    scopes=None,
+    digest=bytes(range(32)),
+    made_ms=START_MS,
+)
+NARROW = StoredKey(
+    id="bbbbbbbbbbbb",
+    name="bob ü",
+    role=AccessRole.CALLER,
+    agents=("echo", "weather"),
+    scopes=(Scope.READ, Scope.SEND),
+    digest=b"\0" * 32,
+    made_ms=START_MS + 1,
+    expires_ms=START_MS + 5,
+    limits=KeyLimits(max_open_tasks=3, max_daily_tokens=1 << 40),
+    rules=0,
+)
+
+TODAY = START_MS // DAY_MS
+
+
+def limited(
+    task_id: str,
+    *,
+    most: int = 0,
+    daily: int = 0,
+    day: int = TODAY,
+    owner: str = "ann",
+    agent: str = "echo",
+    context_id: str = "c1",
+) -> NewTask:
+    """A task of an owner with a quota."""
+    new = new_task(task_id, owner=owner, agent=agent, context_id=context_id)
+    return replace(new, quota=Quota(most, daily, day))
+
+
+def admitted(outcomes: Sequence[object]) -> list[str]:
+    """The outcome of each: `yes`, or the limit that was reached."""
+    words = []
+    for outcome in outcomes:
+        assert isinstance(outcome, Appended | OverQuota), outcome
+        words.append(outcome.limit if isinstance(outcome, OverQuota) else "yes")
+    return words

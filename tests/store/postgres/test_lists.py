@@ -13,8 +13,10 @@ from dragoman.store.api import ListQuery, Owners, Store
 from dragoman.store.open import open_store
 from dragoman.store.postgres import listing
 from dragoman.store.postgres.transfer import check
-from tests.store.cases.bench import START_MS, Bench, Case, SetClock, ending, new_task
-from tests.store.cases.lists import LISTS
+from tests.store.cases import test_lists
+from tests.store.cases.bench import START_MS, Bench, Case, SetClock, cases_of, ending, new_task
+
+CASES = cases_of(test_lists)
 
 DEADLINE_S = 60
 
@@ -62,7 +64,7 @@ async def total(store: Store, query: ListQuery = IN_C1, state: TaskState | None 
     return (await store.list(replace(query, state=state))).total
 
 
-@pytest.mark.parametrize("case", LISTS, ids=[case.__name__ for case in LISTS])  # type: ignore[attr-defined]
+@pytest.mark.parametrize("case", CASES, ids=[case.__name__ for case in CASES])  # type: ignore[attr-defined]
 async def test_lists_conform_whatever_has_counters(
     case: Case, used_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,8 +25,7 @@ from dragoman.store.postgres.outbox import PostgresOutbox
 from dragoman.store.postgres.writes import Told
 from tests.soak import times
 from tests.store.cases.bench import AGENTS, W, by_run, chunk, ending, new_task
-from tests.store.cases.deliveries import telling, webhook
-from tests.store.cases.receipts import arrived
+from tests.store.cases.deliveries import arrived, telling, webhook
 
 PATIENCE_S = 120
 TASKS = 12

@@ -10,13 +10,10 @@ from dragoman.store.postgres.database.address import parse_address
 from dragoman.store.postgres.database.pool import Pool
 from tests.pooling_proxy import PoolingProxy, pooling
 from tests.postgres import PostgresServer
-from tests.store.cases import Bench, Case
-from tests.store.cases.appends import APPENDS
-from tests.store.cases.bench import new_task
-from tests.store.cases.deliveries import DELIVERIES
-from tests.store.cases.replicas import REPLICAS
+from tests.store.cases import test_appends, test_deliveries, test_replicas
+from tests.store.cases.bench import Bench, Case, cases_of, new_task
 
-CASES = APPENDS[:3] + REPLICAS + DELIVERIES[:2]
+CASES = cases_of(test_appends)[:3] + cases_of(test_replicas) + cases_of(test_deliveries)[:2]
 
 
 @pytest.fixture

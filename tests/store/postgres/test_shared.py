@@ -12,8 +12,10 @@ from dragoman.store.postgres.database.address import parse_address
 from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.shared import SharedRows
 from dragoman.store.shared import Spending
-from tests.store.cases import Case
-from tests.store.cases.shared import SHARED
+from tests.store.cases import test_shared
+from tests.store.cases.bench import Case, cases_of
+
+CASES = cases_of(test_shared)
 
 
 class SharedBench:
@@ -31,7 +33,7 @@ class SharedBench:
         await pool.close()
 
 
-@pytest.mark.parametrize("case", SHARED, ids=[case.__name__ for case in SHARED])  # type: ignore[attr-defined]
+@pytest.mark.parametrize("case", CASES, ids=[case.__name__ for case in CASES])  # type: ignore[attr-defined]
 async def test_shared_entries_conform(case: Case, used_postgres_url: str) -> None:
     await case(SharedBench(used_postgres_url))  # type: ignore[arg-type]
 

@@ -16,8 +16,7 @@ from dragoman.store.api import Append, Appended, Dedupe
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Lane
 from tests.store.cases.bench import W, chunk, ending, message, new_task
-from tests.store.cases.deliveries import telling, webhook
-from tests.store.cases.receipts import arrived
+from tests.store.cases.deliveries import arrived, telling, webhook
 
 
 async def main(url: str, first: int) -> None:

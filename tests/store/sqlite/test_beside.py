@@ -12,9 +12,7 @@ from dragoman.store.api import Dedupe, StoreError
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.connection import ProcessLock, connect, locate, translated
 from dragoman.store.sqlite.schema import check, migrate, migrations
-from tests.store.cases.audit import entry
-from tests.store.cases.bench import ending, message, new_task
-from tests.store.cases.keys import NARROW, WIDE
+from tests.store.cases.bench import NARROW, WIDE, ending, entry, message, new_task
 
 BESIDE = Path(__file__).with_name("beside.py")
 NEWEST = migrations()[-1].version

@@ -16,8 +16,7 @@ from dragoman.store.codec import Codec
 from dragoman.store.outbox import Delivery, Due, Lane, Settled
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.schema import check, migrations
-from tests.store.cases import SetClock
-from tests.store.cases.bench import START_MS, TaskState, W, chunk, ending, new_task
+from tests.store.cases.bench import START_MS, SetClock, TaskState, W, chunk, ending, new_task
 from tests.store.cases.deliveries import CLAIM_MS, HOST, telling, webhook
 from tests.store.sqlite.connections import noted, writing
 

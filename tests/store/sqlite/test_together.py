@@ -15,8 +15,7 @@ from dragoman.store.api import Append, Dedupe, ListQuery, Store
 from dragoman.store.sqlite import SqliteStore, writer
 from dragoman.store.sqlite.writer import GATHERING_S, GATHERING_TURNS
 from dragoman.store.worker_leases import WorkerLeaseChange
-from tests.store.cases import SetClock
-from tests.store.cases.bench import START_MS, D, W, chunk, ending, loaded, message, new_task
+from tests.store.cases.bench import START_MS, D, SetClock, W, chunk, ending, loaded, message, new_task
 from tests.store.cases.worker_leases import leased, told
 from tests.store.sqlite.connections import noted, writing
 

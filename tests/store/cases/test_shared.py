@@ -6,13 +6,13 @@ Invariant: a case uses nothing but the Store protocol, and knows no more of its 
 import asyncio
 
 from dragoman.store.shared import Spending
-from tests.store.cases.bench import Bench, Case
+from tests.store.cases.bench import Bench
 
 LONG_MS = 3_600_000
 SECOND_US = 1_000_000
 
 
-async def an_entry_is_read_as_it_was_written(bench: Bench) -> None:
+async def test_an_entry_is_read_as_it_was_written(bench: Bench) -> None:
     async with bench.store() as store:
         assert await store.shared.get("a/1") is None
         version = await store.shared.put("a/1", b"\x00one", LONG_MS)
@@ -22,13 +22,13 @@ async def an_entry_is_read_as_it_was_written(bench: Bench) -> None:
         assert LONG_MS - 60_000 < found.left_ms <= LONG_MS
 
 
-async def a_version_grows_with_each_change(bench: Bench) -> None:
+async def test_a_version_grows_with_each_change(bench: Bench) -> None:
     async with bench.store() as store:
         first, second, third = [await store.shared.put("a", b"x", LONG_MS) or 0 for _ in range(3)]
         assert 0 < first < second < third
 
 
-async def only_one_of_those_who_saw_a_version_replaces_it(bench: Bench) -> None:
+async def test_only_one_of_those_who_saw_a_version_replaces_it(bench: Bench) -> None:
     async with bench.store() as store:
         first = await store.shared.put("a", b"1", LONG_MS, version=0)
         assert first is not None
@@ -42,7 +42,7 @@ async def only_one_of_those_who_saw_a_version_replaces_it(bench: Bench) -> None:
         assert found.version == won[0] > first
 
 
-async def only_one_of_many_makes_an_entry(bench: Bench) -> None:
+async def test_only_one_of_many_makes_an_entry(bench: Bench) -> None:
     async with bench.store() as store:
         puts = [store.shared.put("a", str(number).encode(), LONG_MS, version=0) for number in range(8)]
         made = [number for number, version in enumerate(await asyncio.gather(*puts)) if version is not None]
@@ -52,7 +52,7 @@ async def only_one_of_many_makes_an_entry(bench: Bench) -> None:
         assert found.value == str(made[0]).encode()
 
 
-async def an_expired_entry_is_gone(bench: Bench) -> None:
+async def test_an_expired_entry_is_gone(bench: Bench) -> None:
     async with bench.store() as store:
         kept = await store.shared.put("a/kept", b"", LONG_MS)
         gone = await store.shared.put("a/gone", b"", 0)
@@ -68,7 +68,7 @@ async def an_expired_entry_is_gone(bench: Bench) -> None:
         assert kept is not None
 
 
-async def entries_are_found_by_the_beginning_of_their_key(bench: Bench) -> None:
+async def test_entries_are_found_by_the_beginning_of_their_key(bench: Bench) -> None:
     async with bench.store() as store:
         for key in ("b/2", "a/1", "b/1", "b", "c/1", "B/1", "b%1", "b/é"):
             await store.shared.put(key, key.encode(), LONG_MS)
@@ -77,7 +77,7 @@ async def entries_are_found_by_the_beginning_of_their_key(bench: Bench) -> None:
         assert await store.shared.scan("d") == ()
 
 
-async def a_renewal_never_shortens(bench: Bench) -> None:
+async def test_a_renewal_never_shortens(bench: Bench) -> None:
     async with bench.store() as store:
         first = await store.shared.put("a", b"x", 60_000)
         await store.shared.put("b", b"y", LONG_MS)
@@ -91,7 +91,7 @@ async def a_renewal_never_shortens(bench: Bench) -> None:
         assert await store.shared.renew([], LONG_MS) == frozenset()
 
 
-async def an_entry_is_deleted_once_and_only_in_its_version(bench: Bench) -> None:
+async def test_an_entry_is_deleted_once_and_only_in_its_version(bench: Bench) -> None:
     async with bench.store() as store:
         first = await store.shared.put("a", b"x", LONG_MS)
         second = await store.shared.put("a", b"y", LONG_MS)
@@ -101,7 +101,7 @@ async def an_entry_is_deleted_once_and_only_in_its_version(bench: Bench) -> None
         assert await store.shared.get("a") is None
 
 
-async def a_bucket_remembers_what_was_spent(bench: Bench) -> None:
+async def test_a_bucket_remembers_what_was_spent(bench: Bench) -> None:
     async with bench.store() as store:
         left = await store.shared.spend([Spending("r/1", 30 * SECOND_US), Spending("r/2", SECOND_US)])
         assert left == (30 * SECOND_US, SECOND_US)
@@ -112,13 +112,13 @@ async def a_bucket_remembers_what_was_spent(bench: Bench) -> None:
         assert await store.shared.spend([]) == ()
 
 
-async def nothing_spent_at_once_is_lost(bench: Bench) -> None:
+async def test_nothing_spent_at_once_is_lost(bench: Bench) -> None:
     async with bench.store() as store:
         left = await asyncio.gather(*(store.shared.spend([Spending("r", 100 * SECOND_US)]) for _ in range(10)))
         assert 990 * SECOND_US < max(left)[0] <= 1000 * SECOND_US
 
 
-async def a_counter_learns_the_counts_of_the_others(bench: Bench) -> None:
+async def test_a_counter_learns_the_counts_of_the_others(bench: Bench) -> None:
     async with bench.store() as store:
         assert await store.shared.tally("A", {"s/1": 2, "s/2": 1}, LONG_MS) == {"s/1": 0, "s/2": 0}
         assert await store.shared.tally("B", {"s/1": 5}, LONG_MS) == {"s/1": 2}
@@ -129,7 +129,7 @@ async def a_counter_learns_the_counts_of_the_others(bench: Bench) -> None:
         assert await store.shared.tally("C", {"s/1": 0}, LONG_MS) == {"s/1": 0}
 
 
-async def what_has_expired_is_swept_and_the_rest_stays(bench: Bench) -> None:
+async def test_what_has_expired_is_swept_and_the_rest_stays(bench: Bench) -> None:
     async with bench.store() as store:
         await store.shared.put("a", b"", 0)
         await store.shared.put("b", b"", LONG_MS)
@@ -140,7 +140,7 @@ async def what_has_expired_is_swept_and_the_rest_stays(bench: Bench) -> None:
         assert await store.shared.get("b") is not None
 
 
-async def shared_entries_survive_a_restart(bench: Bench) -> None:
+async def test_shared_entries_survive_a_restart(bench: Bench) -> None:
     if not bench.durable:
         return
     async with bench.store() as store:
@@ -149,20 +149,3 @@ async def shared_entries_survive_a_restart(bench: Bench) -> None:
         found = await store.shared.get("a")
         assert found is not None
         assert (found.value, found.version) == (b"x", version)
-
-
-SHARED: tuple[Case, ...] = (
-    an_entry_is_read_as_it_was_written,
-    a_version_grows_with_each_change,
-    only_one_of_those_who_saw_a_version_replaces_it,
-    only_one_of_many_makes_an_entry,
-    an_expired_entry_is_gone,
-    entries_are_found_by_the_beginning_of_their_key,
-    a_renewal_never_shortens,
-    an_entry_is_deleted_once_and_only_in_its_version,
-    a_bucket_remembers_what_was_spent,
-    nothing_spent_at_once_is_lost,
-    a_counter_learns_the_counts_of_the_others,
-    what_has_expired_is_swept_and_the_rest_stays,
-    shared_entries_survive_a_restart,
-)

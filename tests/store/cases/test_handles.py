@@ -1,12 +1,13 @@
 """Store cases: two store objects on one place at the same time, as in two processes.
 
-Invariant: a case uses nothing but the Store protocol. A store that only one process may open passes them all.
+Invariant: a case uses nothing but the Store protocol. They run on the stores that several processes may have open.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import pytest
 from msgspec.structs import replace
 
 from dragoman.model.events import MessageReceived
@@ -18,23 +19,28 @@ from tests.store.cases.bench import (
     DAY_MS,
     START_MS,
     Bench,
-    Case,
     D,
     W,
+    admitted,
     by_run,
     chunk,
     ending,
+    limited,
     loaded,
     message,
     new_task,
     refused,
     seqs,
 )
-from tests.store.cases.quotas import admitted, limited
 
 WHOLE = 1 << 30
 
 Handles = tuple[Store, Store]
+
+
+@pytest.fixture
+def bench(shared_bench: Bench) -> Bench:
+    return shared_bench
 
 
 @asynccontextmanager
@@ -60,7 +66,7 @@ def _kinds(outcomes: Sequence[object]) -> list[str]:
     return sorted(type(outcome).__name__ for outcome in outcomes)
 
 
-async def each_sees_what_the_other_has_committed(bench: Bench) -> None:
+async def test_each_sees_what_the_other_has_committed(bench: Bench) -> None:
     async with _both(bench) as (one, other):
         await one.create(new_task("t1"))
         assert (await loaded(other, "t1")).seq == 1
@@ -75,7 +81,7 @@ async def each_sees_what_the_other_has_committed(bench: Bench) -> None:
         }
 
 
-async def of_two_who_decided_on_the_same_seq_one_writes(bench: Bench) -> None:
+async def test_of_two_who_decided_on_the_same_seq_one_writes(bench: Bench) -> None:
     async with _both(bench) as (one, other):
         await one.create(new_task("t1"))
         for seq in range(1, 21):
@@ -85,7 +91,7 @@ async def of_two_who_decided_on_the_same_seq_one_writes(bench: Bench) -> None:
         assert seqs(await one.read("t1", 0, WHOLE)) == list(range(1, 22))
 
 
-async def nothing_is_lost_of_those_who_append_at_once(bench: Bench) -> None:
+async def test_nothing_is_lost_of_those_who_append_at_once(bench: Bench) -> None:
     async def speak(store: Store, name: str, write: int) -> None:
         for number in range(25):
             said = replace(by_run("t1", chunk(f"{name}{number}")), write=write + number)
@@ -102,7 +108,7 @@ async def nothing_is_lost_of_those_who_append_at_once(bench: Bench) -> None:
         assert [text for text in texts if text and text[0] == "b"] == [f"b{number}" for number in range(25)]
 
 
-async def batches_that_meet_do_not_wait_for_each_other(bench: Bench) -> None:
+async def test_batches_that_meet_do_not_wait_for_each_other(bench: Bench) -> None:
     async with _both(bench) as (one, other):
         ids = [f"t{number:02}" for number in range(30)]
         await asyncio.gather(*(one.create(new_task(task_id)) for task_id in ids))
@@ -114,7 +120,7 @@ async def batches_that_meet_do_not_wait_for_each_other(bench: Bench) -> None:
         assert {(await loaded(one, task_id)).seq for task_id in ids} == {11}
 
 
-async def a_call_that_comes_to_both_is_made_once(bench: Bench) -> None:
+async def test_a_call_that_comes_to_both_is_made_once(bench: Bench) -> None:
     async with _both(bench) as (one, other):
         keys = [Dedupe(bytes([number]) * 32, b"d", START_MS + 1000) for number in range(20)]
         calls = [one.create(new_task(f"a{number}", dedupe=key)) for number, key in enumerate(keys)]
@@ -130,7 +136,7 @@ async def a_call_that_comes_to_both_is_made_once(bench: Bench) -> None:
         assert await _total(one) == await _total(other) == 20
 
 
-async def an_answer_that_comes_to_both_is_made_once(bench: Bench) -> None:
+async def test_an_answer_that_comes_to_both_is_made_once(bench: Bench) -> None:
     async with _both(bench) as (one, other):
         await one.create(new_task("t1"))
         seq = 1
@@ -143,7 +149,7 @@ async def an_answer_that_comes_to_both_is_made_once(bench: Bench) -> None:
             assert await other.append(call) == Repeat("t1", b"d", seq)
 
 
-async def of_two_who_make_the_same_task_one_does(bench: Bench) -> None:
+async def test_of_two_who_make_the_same_task_one_does(bench: Bench) -> None:
     async with _both(bench) as (one, other):
         for number in range(10):
             new = new_task(f"t{number}")
@@ -154,7 +160,7 @@ async def of_two_who_make_the_same_task_one_does(bench: Bench) -> None:
         assert await _total(one) == 10
 
 
-async def a_write_that_is_repeated_through_the_other_is_made_once(bench: Bench) -> None:
+async def test_a_write_that_is_repeated_through_the_other_is_made_once(bench: Bench) -> None:
     async with _both(bench) as (one, other):
         new = replace(new_task("t1"), write=1)
         first, second = await asyncio.gather(one.create(new), other.create(new))
@@ -166,7 +172,7 @@ async def a_write_that_is_repeated_through_the_other_is_made_once(bench: Bench) 
         assert seqs(await one.read("t1", 0, WHOLE)) == list(range(1, 12))
 
 
-async def those_who_claim_through_both_get_different_tasks(bench: Bench) -> None:
+async def test_those_who_claim_through_both_get_different_tasks(bench: Bench) -> None:
     async def claim(store: Store, holder: str) -> list[str]:
         mine: list[str] = []
         while claimed := await store.claim(holder, 3, AGENTS):
@@ -186,7 +192,7 @@ async def those_who_claim_through_both_get_different_tasks(bench: Bench) -> None
         assert {(await loaded(one, task_id)).epoch for task_id in left[1::2]} == {1}
 
 
-async def totals_and_quotas_count_the_tasks_of_both(bench: Bench) -> None:
+async def test_totals_and_quotas_count_the_tasks_of_both(bench: Bench) -> None:
     async with _both(bench) as (one, other):
         tasks = [limited(f"t{number}", most=5, daily=7) for number in range(16)]
         calls = [(one, other)[number % 2].create(new) for number, new in enumerate(tasks)]
@@ -209,7 +215,7 @@ async def totals_and_quotas_count_the_tasks_of_both(bench: Bench) -> None:
         assert await _total(store) == 7, "the counters of those who are gone count on"
 
 
-async def who_holds_a_task_keeps_the_other_out(bench: Bench) -> None:
+async def test_who_holds_a_task_keeps_the_other_out(bench: Bench) -> None:
     async with _both(bench) as (one, other):
         await one.create(new_task("t1"))
         async with one.hold("t1") as held:
@@ -221,7 +227,7 @@ async def who_holds_a_task_keeps_the_other_out(bench: Bench) -> None:
         await refused(other.append(_said("t1", "on what it saw before", 1)), Moved)
 
 
-async def those_who_hold_the_same_task_take_turns(bench: Bench) -> None:
+async def test_those_who_hold_the_same_task_take_turns(bench: Bench) -> None:
     async def add(store: Store, times: int) -> None:
         for _ in range(times):
             async with store.hold("t1") as held:
@@ -233,7 +239,7 @@ async def those_who_hold_the_same_task_take_turns(bench: Bench) -> None:
         assert seqs(await one.read("t1", 0, WHOLE)) == list(range(1, 27))
 
 
-async def what_both_sweep_is_deleted_once(bench: Bench) -> None:
+async def test_what_both_sweep_is_deleted_once(bench: Bench) -> None:
     async def sweep(store: Store) -> int:
         rows = 0
         while went := await store.sweep(START_MS, DAY_MS, -1, -1):
@@ -251,21 +257,3 @@ async def what_both_sweep_is_deleted_once(bench: Bench) -> None:
         assert sum(both) + left >= 60 * 3, "row, log and snapshot of each"
         assert await _total(one) == await _total(other) == 1
         assert await sweep(other) == 0
-
-
-HANDLES: tuple[Case, ...] = (
-    each_sees_what_the_other_has_committed,
-    of_two_who_decided_on_the_same_seq_one_writes,
-    nothing_is_lost_of_those_who_append_at_once,
-    batches_that_meet_do_not_wait_for_each_other,
-    a_call_that_comes_to_both_is_made_once,
-    an_answer_that_comes_to_both_is_made_once,
-    of_two_who_make_the_same_task_one_does,
-    a_write_that_is_repeated_through_the_other_is_made_once,
-    those_who_claim_through_both_get_different_tasks,
-    totals_and_quotas_count_the_tasks_of_both,
-    who_holds_a_task_keeps_the_other_out,
-    those_who_hold_the_same_task_take_turns,
-    what_both_sweep_is_deleted_once,
-)
-"""Cases for a store that several processes may have open; not in `CASES`."""

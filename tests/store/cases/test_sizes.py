@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dragoman.store.api import Store
 from dragoman.store.outbox import BEHIND_MAX, SMALL_BYTES_MAX, Delivery, Due, Lane, Settled
-from tests.store.cases.bench import Bench, Case, by_run, chunk, new_task
+from tests.store.cases.bench import Bench, by_run, chunk, new_task
 from tests.store.cases.deliveries import CLAIM_MS, HOST, any_claimed, claimed, telling, told, webhook
 
 LARGE = SMALL_BYTES_MAX + 1
@@ -50,7 +50,7 @@ async def healthy(bench: Bench, store: Store, host: str = HOST) -> None:
     await store.outbox.settle(Settled(number=due.number, outcome="delivered"))
 
 
-async def large_bodies_are_claimed_as_there_is_room(bench: Bench) -> None:
+async def test_large_bodies_are_claimed_as_there_is_room(bench: Bench) -> None:
     async with bench.store() as store:
         for number, size in enumerate((LARGE, 2 * LARGE, LARGE, SMALL_BYTES_MAX, LARGE)):
             await owing(store, f"t{number}", sized(1, size), host=f"https://h{number}:443")
@@ -66,7 +66,7 @@ async def large_bodies_are_claimed_as_there_is_room(bench: Bench) -> None:
         assert await taken(bench, store, None) == [f"t5:{9 * LARGE}"]
 
 
-async def large_bodies_keep_no_small_ones_waiting(bench: Bench) -> None:
+async def test_large_bodies_keep_no_small_ones_waiting(bench: Bench) -> None:
     async with bench.store() as store:
         await asyncio.gather(*(owing(store, f"a{n}", sized(1), host=f"https://a{n}:443") for n in range(300)))
         await asyncio.gather(*(owing(store, f"b{n}", sized(1), host=SILENT) for n in range(300)))
@@ -80,7 +80,7 @@ async def large_bodies_keep_no_small_ones_waiting(bench: Bench) -> None:
             assert {name.partition(":")[0] for name in found} == ({"s1", "s2", "s30"} if room == 0 else {"s31"})
 
 
-async def both_sizes_of_a_host_are_few_at_a_time(bench: Bench) -> None:
+async def test_both_sizes_of_a_host_are_few_at_a_time(bench: Bench) -> None:
     async with bench.store() as store:
         for number in range(6):
             await owing(store, f"t{number}", sized(1, LARGE if number % 2 else 1))
@@ -88,7 +88,7 @@ async def both_sizes_of_a_host_are_few_at_a_time(bench: Bench) -> None:
         assert len(await claimed(bench, store, per_host=4)) == 2
 
 
-async def what_is_owed_next_may_be_of_another_size(bench: Bench) -> None:
+async def test_what_is_owed_next_may_be_of_another_size(bench: Bench) -> None:
     async with bench.store() as store:
         ends = [replace(sized(seq, LARGE if seq % 2 else 1), kept=True) for seq in range(1, 6)]
         await owing(store, "t1", *ends)
@@ -117,7 +117,7 @@ async def taken_healthy(bench: Bench, store: Store, bytes_max: int) -> list[str]
     return told(list(await store.outbox.claim(Lane.HEALTHY, now, until, 10, 10, bytes_max=bytes_max)))
 
 
-async def what_is_behind_comes_with_a_claim(bench: Bench) -> None:
+async def test_what_is_behind_comes_with_a_claim(bench: Bench) -> None:
     async with bench.store() as store:
         await healthy(bench, store)
         await owing(store, "t1", *(telling(seq) for seq in range(1, 5)))
@@ -142,7 +142,7 @@ async def what_is_behind_comes_with_a_claim(bench: Bench) -> None:
         assert await taken_with_behind(bench, store) == [last], "its claim ran out"
 
 
-async def a_failure_is_of_the_one_that_failed(bench: Bench) -> None:
+async def test_a_failure_is_of_the_one_that_failed(bench: Bench) -> None:
     async with bench.store() as store:
         await healthy(bench, store)
         await owing(store, "t1", *(telling(seq, kept=True) for seq in range(1, 5)))
@@ -162,7 +162,7 @@ async def a_failure_is_of_the_one_that_failed(bench: Bench) -> None:
         assert await store.outbox.owed_count() == (0, 0)
 
 
-async def what_is_behind_is_small_and_has_not_failed(bench: Bench) -> None:
+async def test_what_is_behind_is_small_and_has_not_failed(bench: Bench) -> None:
     async with bench.store() as store:
         await healthy(bench, store)
         await owing(store, "t1", sized(1, SMALL_BYTES_MAX), sized(2, SMALL_BYTES_MAX), sized(3), telling(4))
@@ -172,7 +172,7 @@ async def what_is_behind_is_small_and_has_not_failed(bench: Bench) -> None:
         assert found == {"t1": 1, "t2": 0, "t3": BEHIND_MAX}
 
 
-async def one_that_failed_before_does_not_go_out_early(bench: Bench) -> None:
+async def test_one_that_failed_before_does_not_go_out_early(bench: Bench) -> None:
     async with bench.store() as store:
         await healthy(bench, store)
         await owing(store, "t1", *(telling(seq, kept=True) for seq in range(1, 4)))
@@ -185,7 +185,7 @@ async def one_that_failed_before_does_not_go_out_early(bench: Bench) -> None:
         assert (due.delivery.seq, due.behind) == (1, ())
 
 
-async def a_delivery_keeps_its_dialect(bench: Bench) -> None:
+async def test_a_delivery_keeps_its_dialect(bench: Bench) -> None:
     async with bench.store() as store:
         await owing(store, "t1", replace(telling(1), dialect="0.3"), telling(2))
         elsewhere = webhook(path="/new")
@@ -194,16 +194,3 @@ async def a_delivery_keeps_its_dialect(bench: Bench) -> None:
             (due,) = await claimed(bench, store, lane)
             assert (due.delivery.dialect, due.config.dialect) == (dialect, "x")
             await store.outbox.settle(Settled(number=due.number, outcome="delivered"))
-
-
-SIZES: tuple[Case, ...] = (
-    large_bodies_are_claimed_as_there_is_room,
-    large_bodies_keep_no_small_ones_waiting,
-    both_sizes_of_a_host_are_few_at_a_time,
-    what_is_owed_next_may_be_of_another_size,
-    what_is_behind_comes_with_a_claim,
-    a_failure_is_of_the_one_that_failed,
-    what_is_behind_is_small_and_has_not_failed,
-    one_that_failed_before_does_not_go_out_early,
-    a_delivery_keeps_its_dialect,
-)

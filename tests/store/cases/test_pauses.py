@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from dragoman.store.api import Store
 from dragoman.store.outbox import SMALL_BYTES_MAX, HostBacklog, Lane, PausedHost, Settled
-from tests.store.cases.bench import DAY_MS, START_MS, Bench, Case
+from tests.store.cases.bench import DAY_MS, START_MS, Bench
 from tests.store.cases.deliveries import CLAIM_MS, HOST, any_claimed, claimed, pushed_task, telling, webhook
 
 OTHER = "https://other.example:8443"
@@ -24,7 +24,7 @@ async def deliver(bench: Bench, store: Store, name: str) -> None:
     await store.outbox.settle(Settled(number=found[0].number, outcome="delivered"))
 
 
-async def deliveries_to_a_paused_host_wait_and_go_on_in_order(bench: Bench) -> None:
+async def test_deliveries_to_a_paused_host_wait_and_go_on_in_order(bench: Bench) -> None:
     async with bench.store() as store:
         await pushed_task(store, "t1", 1)
         await pushed_task(store, "t2", 1, host=OTHER)
@@ -53,7 +53,7 @@ async def deliveries_to_a_paused_host_wait_and_go_on_in_order(bench: Bench) -> N
             await deliver(bench, store, name)
 
 
-async def a_name_covers_a_host_a_port_or_an_origin(bench: Bench) -> None:
+async def test_a_name_covers_a_host_a_port_or_an_origin(bench: Bench) -> None:
     hosts = (
         "https://a.example:443",
         "https://a.example:8443",
@@ -85,7 +85,7 @@ async def a_name_covers_a_host_a_port_or_an_origin(bench: Bench) -> None:
             await store.outbox.resume(name)
 
 
-async def what_waits_for_a_paused_host_says_what_goes_out_without_the_pause(bench: Bench) -> None:
+async def test_what_waits_for_a_paused_host_says_what_goes_out_without_the_pause(bench: Bench) -> None:
     async with bench.store() as store:
         assert await store.outbox.backlog("hooks.example", bench.clock.ms) == HostBacklog()
         await pushed_task(store, "t1", 1)
@@ -108,7 +108,7 @@ async def what_waits_for_a_paused_host_says_what_goes_out_without_the_pause(benc
             assert await store.outbox.backlog(name, bench.clock.ms) == HostBacklog(waiting=3, held=3), name
 
 
-async def a_large_delivery_waits_for_a_paused_host_too(bench: Bench) -> None:
+async def test_a_large_delivery_waits_for_a_paused_host_too(bench: Bench) -> None:
     async with bench.store() as store:
         await pushed_task(store, "t1")
         large = replace(telling(1), body=b"x" * (SMALL_BYTES_MAX + 1))
@@ -121,7 +121,7 @@ async def a_large_delivery_waits_for_a_paused_host_too(bench: Bench) -> None:
         assert len(await store.outbox.claim(Lane.UNKNOWN, now, now + CLAIM_MS, 10, 10, alone=True)) == 1
 
 
-async def what_follows_a_claim_is_not_sent_to_a_host_that_was_paused_since(bench: Bench) -> None:
+async def test_what_follows_a_claim_is_not_sent_to_a_host_that_was_paused_since(bench: Bench) -> None:
     async with bench.store() as store:
         await pushed_task(store, "t1", 1, 2)
         now = bench.clock.ms
@@ -134,7 +134,7 @@ async def what_follows_a_claim_is_not_sent_to_a_host_that_was_paused_since(bench
         assert await store.outbox.paused_count() == 1
 
 
-async def a_pause_survives_a_restart_and_the_last_webhook_of_its_host(bench: Bench) -> None:
+async def test_a_pause_survives_a_restart_and_the_last_webhook_of_its_host(bench: Bench) -> None:
     if not bench.durable:
         return
     async with bench.store() as store:
@@ -147,7 +147,7 @@ async def a_pause_survives_a_restart_and_the_last_webhook_of_its_host(bench: Ben
         assert await store.outbox.paused() == (replace(paused("hooks.example"), waiting=1),)
 
 
-async def a_pending_delivery_is_sent_at_once_without_forgetting_its_failures(bench: Bench) -> None:
+async def test_a_pending_delivery_is_sent_at_once_without_forgetting_its_failures(bench: Bench) -> None:
     async with bench.store() as store:
         await pushed_task(store, "t1", 1, 2)
         (due,) = await claimed(bench, store)
@@ -162,7 +162,7 @@ async def a_pending_delivery_is_sent_at_once_without_forgetting_its_failures(ben
         assert (again.number, again.attempts) == (due.number, 1), "the one before it comes first"
 
 
-async def a_pending_delivery_is_deleted_unless_it_is_in_flight(bench: Bench) -> None:
+async def test_a_pending_delivery_is_deleted_unless_it_is_in_flight(bench: Bench) -> None:
     async with bench.store() as store:
         await pushed_task(store, "t1", 1, 2, 3, 4)
         numbers = [one.number for one in await store.outbox.owed()]
@@ -181,7 +181,7 @@ async def a_pending_delivery_is_deleted_unless_it_is_in_flight(bench: Bench) -> 
         assert await any_claimed(bench, store) == ["w-5"]
 
 
-async def a_dead_letter_is_neither_hastened_nor_discarded(bench: Bench) -> None:
+async def test_a_dead_letter_is_neither_hastened_nor_discarded(bench: Bench) -> None:
     async with bench.store() as store:
         await pushed_task(store, "t1", 1)
         (due,) = await claimed(bench, store)
@@ -191,7 +191,7 @@ async def a_dead_letter_is_neither_hastened_nor_discarded(bench: Bench) -> None:
         assert await store.outbox.owed_count() == (0, 1)
 
 
-async def a_delivery_is_found_by_its_number_and_by_its_id(bench: Bench) -> None:
+async def test_a_delivery_is_found_by_its_number_and_by_its_id(bench: Bench) -> None:
     async with bench.store() as store:
         await pushed_task(store, "t1", 1, 2, 3)
         await pushed_task(store, "t2", 7)
@@ -208,17 +208,3 @@ async def a_delivery_is_found_by_its_number_and_by_its_id(bench: Bench) -> None:
         assert (second.owed.seq, second.before, second.behind, second.claimed_until_ms) == (2, 1, 1, None)
         assert [one.seq for one in await store.outbox.owed(task_id="t2")] == [7]
         assert await store.outbox.owed(task_id="t3") == ()
-
-
-PAUSES: tuple[Case, ...] = (
-    deliveries_to_a_paused_host_wait_and_go_on_in_order,
-    a_name_covers_a_host_a_port_or_an_origin,
-    what_waits_for_a_paused_host_says_what_goes_out_without_the_pause,
-    a_large_delivery_waits_for_a_paused_host_too,
-    what_follows_a_claim_is_not_sent_to_a_host_that_was_paused_since,
-    a_pause_survives_a_restart_and_the_last_webhook_of_its_host,
-    a_pending_delivery_is_sent_at_once_without_forgetting_its_failures,
-    a_pending_delivery_is_deleted_unless_it_is_in_flight,
-    a_dead_letter_is_neither_hastened_nor_discarded,
-    a_delivery_is_found_by_its_number_and_by_its_id,
-)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dragoman.store.api import Store
 from dragoman.store.outbox import Lane, Settled
-from tests.store.cases.bench import DAY_MS, START_MS, Bench, Case, by_run, chunk, ending, new_task
+from tests.store.cases.bench import DAY_MS, START_MS, Bench, by_run, chunk, ending, new_task
 from tests.store.cases.deliveries import (
     CLAIM_MS,
     HOST,
@@ -29,7 +29,7 @@ async def owing(store: Store, host: str, count: int, name: str = "") -> None:
     await asyncio.gather(*(pushed_task(store, f"{name or host}-{n}", n, host=host) for n in range(count)))
 
 
-async def a_host_is_in_the_lane_of_how_it_did(bench: Bench) -> None:
+async def test_a_host_is_in_the_lane_of_how_it_did(bench: Bench) -> None:
     async with bench.store() as store:
         ends = tuple(telling(seq, kept=True) for seq in range(1, 8))  # these are never merged
         await store.create(replace(new_task("t1"), push=webhook(), deliveries=ends))
@@ -53,7 +53,7 @@ async def a_host_is_in_the_lane_of_how_it_did(bench: Bench) -> None:
         assert told(await claimed(bench, store, Lane.HEALTHY)) == ["w-1"]
 
 
-async def the_last_of_those_that_are_settled_together_says_how_a_host_did(bench: Bench) -> None:
+async def test_the_last_of_those_that_are_settled_together_says_how_a_host_did(bench: Bench) -> None:
     async with bench.store() as store:
         await owing(store, HOST, 2)
         lane = Lane.UNKNOWN
@@ -81,7 +81,7 @@ async def the_last_of_those_that_are_settled_together_says_how_a_host_did(bench:
         assert len(await claimed(bench, store, lane)) == 2
 
 
-async def a_claim_takes_a_few_of_each_host_and_none_of_a_busy_one(bench: Bench) -> None:
+async def test_a_claim_takes_a_few_of_each_host_and_none_of_a_busy_one(bench: Bench) -> None:
     async with bench.store() as store:
         hosts = [f"https://h{n}.example:443" for n in range(4)]
         for host in hosts:
@@ -99,7 +99,7 @@ async def a_claim_takes_a_few_of_each_host_and_none_of_a_busy_one(bench: Bench) 
         assert await any_claimed(bench, store) == []
 
 
-async def a_host_that_fails_delays_no_other(bench: Bench) -> None:
+async def test_a_host_that_fails_delays_no_other(bench: Bench) -> None:
     async with bench.store() as store:
         await owing(store, DEAD, 300)
         (due,) = await claimed(bench, store, limit=1)
@@ -122,7 +122,7 @@ async def a_host_that_fails_delays_no_other(bench: Bench) -> None:
         assert len(await claimed(bench, store, Lane.FAILING, per_host=1000, limit=1000)) == 199
 
 
-async def the_next_time_is_known(bench: Bench) -> None:
+async def test_the_next_time_is_known(bench: Bench) -> None:
     async with bench.store() as store:
         assert await store.outbox.next_due_ms() is None
         await pushed_task(store, "t1", 1)
@@ -141,7 +141,7 @@ async def the_next_time_is_known(bench: Bench) -> None:
         assert await store.outbox.next_due_ms() is None
 
 
-async def claims_of_the_process_before_are_void(bench: Bench) -> None:
+async def test_claims_of_the_process_before_are_void(bench: Bench) -> None:
     if not bench.durable:
         return
     async with bench.store() as store:
@@ -161,7 +161,7 @@ async def claims_of_the_process_before_are_void(bench: Bench) -> None:
         assert sorted(await any_claimed(bench, store)) == ["w-1", "w-3"]
 
 
-async def claims_of_which_the_process_does_not_know_are_void(bench: Bench) -> None:
+async def test_claims_of_which_the_process_does_not_know_are_void(bench: Bench) -> None:
     """As after a failover that lost the outcome of a call."""
     async with bench.store() as store:
         await pushed_task(store, "t1", 1)
@@ -173,7 +173,7 @@ async def claims_of_which_the_process_does_not_know_are_void(bench: Bench) -> No
         assert await any_claimed(bench, store) == []
 
 
-async def a_claim_that_is_given_up_is_due_at_once(bench: Bench) -> None:
+async def test_a_claim_that_is_given_up_is_due_at_once(bench: Bench) -> None:
     async with bench.store() as store:
         await pushed_task(store, "t1", 1, 2)
         await pushed_task(store, "t2", 3, host=DEAD)
@@ -188,7 +188,7 @@ async def a_claim_that_is_given_up_is_due_at_once(bench: Bench) -> None:
         assert await claimed(bench, store, Lane.HEALTHY) == [second], "the retry waits"
 
 
-async def a_swept_task_takes_its_webhooks_with_it(bench: Bench) -> None:
+async def test_a_swept_task_takes_its_webhooks_with_it(bench: Bench) -> None:
     async with bench.store() as store:
         for task_id in ("t1", "t2"):
             await pushed_task(store, task_id, 1, 2, host=HOST if task_id == "t1" else DEAD)
@@ -207,16 +207,3 @@ async def a_swept_task_takes_its_webhooks_with_it(bench: Bench) -> None:
         await store.outbox.settle(Settled(number=due.number, outcome="delivered"))
         await pushed_task(store, "t4", 1)
         assert told(await claimed(bench, store)) == ["w-1"], "a host that comes anew is not known"
-
-
-CLAIMS: tuple[Case, ...] = (
-    a_host_is_in_the_lane_of_how_it_did,
-    the_last_of_those_that_are_settled_together_says_how_a_host_did,
-    a_claim_takes_a_few_of_each_host_and_none_of_a_busy_one,
-    a_host_that_fails_delays_no_other,
-    the_next_time_is_known,
-    claims_of_the_process_before_are_void,
-    claims_of_which_the_process_does_not_know_are_void,
-    a_claim_that_is_given_up_is_due_at_once,
-    a_swept_task_takes_its_webhooks_with_it,
-)

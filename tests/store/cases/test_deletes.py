@@ -12,7 +12,6 @@ from dragoman.store.outbox import Settled
 from tests.store.cases.bench import (
     START_MS,
     Bench,
-    Case,
     by_run,
     chunk,
     ending,
@@ -28,7 +27,7 @@ CONTINUED = Dedupe(b"continued", b"c", START_MS + 600_000)
 OTHER = Dedupe(b"other", b"o", START_MS + 600_000)
 
 
-async def nothing_remains_of_a_deleted_task(bench: Bench) -> None:
+async def test_nothing_remains_of_a_deleted_task(bench: Bench) -> None:
     """Row, log, snapshot, file, webhook, deliveries (one in flight, one dead), calls and counters go."""
     async with bench.store() as store:
         await pushed_task(store, "t1", 1, 2, 3)
@@ -60,7 +59,7 @@ async def nothing_remains_of_a_deleted_task(bench: Bench) -> None:
         assert (await loaded(store, "t1")).seq == 1, "its id and its calls are free again"
 
 
-async def a_task_that_has_not_ended_is_not_deleted(bench: Bench) -> None:
+async def test_a_task_that_has_not_ended_is_not_deleted(bench: Bench) -> None:
     """Neither is one that does not exist, and those that have ended go nevertheless."""
     async with bench.store() as store:
         await store.create(new_task("works", dedupe=MADE))
@@ -76,7 +75,7 @@ async def a_task_that_has_not_ended_is_not_deleted(bench: Bench) -> None:
         assert (await loaded(store, "waits")).state is TaskState.INPUT_REQUIRED
 
 
-async def a_deleted_task_makes_no_room_in_the_quota_of_its_day(bench: Bench) -> None:
+async def test_a_deleted_task_makes_no_room_in_the_quota_of_its_day(bench: Bench) -> None:
     """The day's quota counts what was made."""
     async with bench.store() as store:
         quota = Quota(max_open_tasks=0, max_daily_tasks=1, day=1)
@@ -84,11 +83,3 @@ async def a_deleted_task_makes_no_room_in_the_quota_of_its_day(bench: Bench) -> 
         await store.append(ending("t1", 1))
         assert await store.delete(["t1"]) == ("t1",)
         await refused(store.create(replace(new_task("t2"), quota=quota)), OverQuota)
-
-
-DELETES: tuple[Case, ...] = (
-    nothing_remains_of_a_deleted_task,
-    a_task_that_has_not_ended_is_not_deleted,
-    a_deleted_task_makes_no_room_in_the_quota_of_its_day,
-)
-"""Cases for deletes."""

@@ -10,7 +10,7 @@ from dragoman.model.ids import timestamp
 from dragoman.model.message import Part
 from dragoman.model.task import STATES, TaskState
 from dragoman.store.api import Owners, StatusRow, Store, TaskSearch
-from tests.store.cases.bench import START_MS, Bench, Case, D, W, ending, message, new_task
+from tests.store.cases.bench import START_MS, Bench, D, W, ending, message, new_task
 
 EVERYBODY = TaskSearch(owner=Owners.ALL, agent=None)
 
@@ -28,7 +28,7 @@ async def _found(store: Store, **wanted: object) -> list[str]:
         query = replace(query, after=page.after)
 
 
-async def tasks_are_found_by_what_no_index_answers(bench: Bench) -> None:
+async def test_tasks_are_found_by_what_no_index_answers(bench: Bench) -> None:
     """Every filter alone, and all together; the newest made come first, on pages that overlap nowhere."""
     async with bench.store() as store:
         for number in range(10):
@@ -69,7 +69,7 @@ async def tasks_are_found_by_what_no_index_answers(bench: Bench) -> None:
         assert (row.state, row.holder, row.cancel_requested) == (W, "h1", True)
 
 
-async def only_the_beginning_of_a_message_is_searched(bench: Bench) -> None:
+async def test_only_the_beginning_of_a_message_is_searched(bench: Bench) -> None:
     """That is the first 200 characters of its text, over all of its parts."""
     async with bench.store() as store:
         await store.create(new_task("long", said=message("x" * 195 + "needle")))
@@ -82,7 +82,7 @@ async def only_the_beginning_of_a_message_is_searched(bench: Bench) -> None:
         assert (rows["file"], len(rows["long"])) == ("", 200)
 
 
-async def changes_are_the_tasks_with_the_newest_statuses(bench: Bench) -> None:
+async def test_changes_are_the_tasks_with_the_newest_statuses(bench: Bench) -> None:
     """Tasks in any state, the oldest first, and those whose log was swept, too."""
     async with bench.store() as store:
         for number, state in enumerate(STATES):
@@ -106,11 +106,3 @@ async def changes_are_the_tasks_with_the_newest_statuses(bench: Bench) -> None:
         assert await store.read("late", 0, 1 << 20) == ()
         assert await store.changes(START_MS + 21, 100) == (late,)
         assert await store.changes(START_MS + 31, 100) == ()
-
-
-SEARCHES: tuple[Case, ...] = (
-    tasks_are_found_by_what_no_index_answers,
-    only_the_beginning_of_a_message_is_searched,
-    changes_are_the_tasks_with_the_newest_statuses,
-)
-"""Cases for searches."""

@@ -23,7 +23,6 @@ from dragoman.store.api import (
 from tests.store.cases.bench import (
     START_MS,
     Bench,
-    Case,
     D,
     W,
     by_run,
@@ -39,7 +38,7 @@ from tests.store.cases.bench import (
 )
 
 
-async def a_created_task_is_read_back_as_it_was_written(bench: Bench) -> None:
+async def test_a_created_task_is_read_back_as_it_was_written(bench: Bench) -> None:
     async with bench.store() as store:
         new = new_task("t1")
         appended = await store.create(new)
@@ -58,7 +57,7 @@ async def a_created_task_is_read_back_as_it_was_written(bench: Bench) -> None:
         assert await store.read("t2", 0, 1000) == ()
 
 
-async def ids_may_hold_any_character(bench: Bench) -> None:
+async def test_ids_may_hold_any_character(bench: Bench) -> None:
     async with bench.store() as store:
         ids = ["a/b", "nul\0nul", "quote'\"", "ünï\U0001f600", "%s?", " "]
         await asyncio.gather(*(store.create(new_task(task_id, context_id=task_id)) for task_id in ids))
@@ -71,7 +70,7 @@ async def ids_may_hold_any_character(bench: Bench) -> None:
         await refused(store.append(ending("nul", 1)), Unknown)
 
 
-async def an_append_that_expects_an_epoch_depends_on_state_and_lease_alone(bench: Bench) -> None:
+async def test_an_append_that_expects_an_epoch_depends_on_state_and_lease_alone(bench: Bench) -> None:
     """It comes after whatever was written meanwhile, and accepts no offer."""
     async with bench.store() as store:
         await store.create(new_task("t1"))
@@ -94,7 +93,7 @@ async def an_append_that_expects_an_epoch_depends_on_state_and_lease_alone(bench
         await refused(store.append(more), TaskEnded)
 
 
-async def a_task_without_holder_waits_in_the_queue_with_epoch_0(bench: Bench) -> None:
+async def test_a_task_without_holder_waits_in_the_queue_with_epoch_0(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1", holder=None, state=TaskState.SUBMITTED))
         assert (await loaded(store, "t1")).epoch == 0
@@ -107,7 +106,7 @@ async def a_task_without_holder_waits_in_the_queue_with_epoch_0(bench: Bench) ->
         assert isinstance(await store.append(by_run("t1", chunk("x"))), Appended)
 
 
-async def appends_under_way_together_finish_in_the_order_of_their_calls(bench: Bench) -> None:
+async def test_appends_under_way_together_finish_in_the_order_of_their_calls(bench: Bench) -> None:
     async with bench.store() as store:
         finished: list[int] = []
         waiting = [store.create(new_task("t1"))]
@@ -121,7 +120,7 @@ async def appends_under_way_together_finish_in_the_order_of_their_calls(bench: B
         assert texts == [str(number) for number in range(20)]
 
 
-async def nothing_follows_a_terminal_state(bench: Bench) -> None:
+async def test_nothing_follows_a_terminal_state(bench: Bench) -> None:
     async with bench.store() as store:
         for number, state in enumerate((D, TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED)):
             task_id = f"t{number}"
@@ -136,7 +135,7 @@ async def nothing_follows_a_terminal_state(bench: Bench) -> None:
             assert (after.state, after.seq, after.cancel_requested) == (state, 2, False)
 
 
-async def a_snapshot_stands_for_what_it_holds(bench: Bench) -> None:
+async def test_a_snapshot_stands_for_what_it_holds(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
         kept = record("t1", 3, W, parts=[Part(data={"x": [1, None]}), Part(raw=b"\0\1", media_type="a/b")])
@@ -153,7 +152,7 @@ async def a_snapshot_stands_for_what_it_holds(bench: Bench) -> None:
         assert seqs(await store.read("t1", 0, 1 << 20)) == [1, 2, 3, 4]
 
 
-async def a_snapshot_that_does_not_fit_the_log_is_refused(bench: Bench) -> None:
+async def test_a_snapshot_that_does_not_fit_the_log_is_refused(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
         await store.append(by_run("t1", chunk("1")))
@@ -161,7 +160,7 @@ async def a_snapshot_that_does_not_fit_the_log_is_refused(bench: Bench) -> None:
         assert (await loaded(store, "t1")).seq == 2
 
 
-async def an_older_epoch_writes_nothing(bench: Bench) -> None:
+async def test_an_older_epoch_writes_nothing(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
         again = await store.append(
@@ -175,7 +174,7 @@ async def an_older_epoch_writes_nothing(bench: Bench) -> None:
         assert (await loaded(store, "t1")).seq == 3
 
 
-async def nobody_may_write_as_a_run_after_the_lease_was_released(bench: Bench) -> None:
+async def test_nobody_may_write_as_a_run_after_the_lease_was_released(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
         asking = Append(
@@ -197,7 +196,7 @@ async def nobody_may_write_as_a_run_after_the_lease_was_released(bench: Bench) -
         assert (answered.last_seq, answered.epoch) == (4, 2)
 
 
-async def a_caller_who_decided_on_an_older_seq_is_refused(bench: Bench) -> None:
+async def test_a_caller_who_decided_on_an_older_seq_is_refused(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
         said = (MessageReceived(message("and"), timestamp(1)),)
@@ -209,7 +208,7 @@ async def a_caller_who_decided_on_an_older_seq_is_refused(bench: Bench) -> None:
         assert seqs(await store.read("t1", 0, 1 << 20)) == [1, 2]
 
 
-async def one_that_is_refused_undoes_nothing_of_its_neighbours(bench: Bench) -> None:
+async def test_one_that_is_refused_undoes_nothing_of_its_neighbours(bench: Bench) -> None:
     async with bench.store() as store:
         tasks = [f"t{number:02}" for number in range(40)]
         await asyncio.gather(*(store.create(new_task(task_id)) for task_id in tasks))
@@ -228,7 +227,7 @@ async def one_that_is_refused_undoes_nothing_of_its_neighbours(bench: Bench) -> 
         assert (await loaded(store, "t99")).seq == 1
 
 
-async def one_that_fails_undoes_nothing_of_its_neighbours(bench: Bench) -> None:
+async def test_one_that_fails_undoes_nothing_of_its_neighbours(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t00"))
         waiting = [store.create(new_task(f"t{number:02}")) for number in range(1, 10)]
@@ -243,20 +242,3 @@ async def one_that_fails_undoes_nothing_of_its_neighbours(bench: Bench) -> None:
         assert found.message.text == "hello"
         listed = await store.list(ListQuery(owner="ann", agent="echo"))
         assert (listed.total, len(listed.tasks)) == (10, 10)
-
-
-APPENDS: tuple[Case, ...] = (
-    a_created_task_is_read_back_as_it_was_written,
-    ids_may_hold_any_character,
-    an_append_that_expects_an_epoch_depends_on_state_and_lease_alone,
-    a_task_without_holder_waits_in_the_queue_with_epoch_0,
-    appends_under_way_together_finish_in_the_order_of_their_calls,
-    nothing_follows_a_terminal_state,
-    a_snapshot_stands_for_what_it_holds,
-    a_snapshot_that_does_not_fit_the_log_is_refused,
-    an_older_epoch_writes_nothing,
-    nobody_may_write_as_a_run_after_the_lease_was_released,
-    a_caller_who_decided_on_an_older_seq_is_refused,
-    one_that_is_refused_undoes_nothing_of_its_neighbours,
-    one_that_fails_undoes_nothing_of_its_neighbours,
-)

@@ -15,7 +15,6 @@ from tests.store.cases.bench import (
     AGENTS,
     START_MS,
     Bench,
-    Case,
     D,
     W,
     by_run,
@@ -62,7 +61,7 @@ def _bare(found: Stored, state: TaskState) -> None:
     assert (shown.id, shown.context_id, shown.owner, shown.agent) == ("t2", "c1", "ann", "echo")
 
 
-async def a_task_that_cannot_be_read_shows_what_its_row_says(bench: Bench) -> None:
+async def test_a_task_that_cannot_be_read_shows_what_its_row_says(bench: Bench) -> None:
     for table, column, way, first, second in _each(bench):
         state = D if table == "snapshots" else W
         async with bench.store(first) as store:
@@ -108,7 +107,7 @@ def _end(found: Stored) -> Append:
     )
 
 
-async def a_task_that_cannot_be_read_hides_no_other_in_a_list(bench: Bench) -> None:
+async def test_a_task_that_cannot_be_read_hides_no_other_in_a_list(bench: Bench) -> None:
     for table, column, way, first, second in _each(bench):
         state = D if table == "snapshots" else W
         async with bench.store(first) as store:
@@ -147,7 +146,7 @@ async def _delete_all(store: Store, holder: str) -> None:
     await store.delete(("t1", "t2", "t3"))
 
 
-async def a_task_that_cannot_be_read_is_claimed_and_ended(bench: Bench) -> None:
+async def test_a_task_that_cannot_be_read_is_claimed_and_ended(bench: Bench) -> None:
     for table, column, way, first, second in _each(bench):
         if table == "snapshots":
             continue  # a task that has ended is not claimed
@@ -166,7 +165,7 @@ async def a_task_that_cannot_be_read_is_claimed_and_ended(bench: Bench) -> None:
             await _delete_all(store, second)
 
 
-async def a_log_that_cannot_be_read_as_a_whole_has_a_gap(bench: Bench) -> None:
+async def test_a_log_that_cannot_be_read_as_a_whole_has_a_gap(bench: Bench) -> None:
     if bench.spoil is None:
         return
     async with bench.store() as store:
@@ -183,7 +182,7 @@ async def a_log_that_cannot_be_read_as_a_whole_has_a_gap(bench: Bench) -> None:
         assert seqs(grown["t1"]) == [4]
 
 
-async def a_log_with_a_missing_page_cannot_be_read(bench: Bench) -> None:
+async def test_a_log_with_a_missing_page_cannot_be_read(bench: Bench) -> None:
     if bench.spoil is None:
         return
     for gone in (1, 2, 3):
@@ -201,7 +200,7 @@ async def a_log_with_a_missing_page_cannot_be_read(bench: Bench) -> None:
             await store.delete((task_id,))
 
 
-async def a_delegated_task_that_cannot_be_read_keeps_its_parent(bench: Bench) -> None:
+async def test_a_delegated_task_that_cannot_be_read_keeps_its_parent(bench: Bench) -> None:
     for way in WAYS if bench.spoil is not None else ():
         async with bench.store(f"{way.__name__}-1") as store:
             await store.create(new_task("p1", holder=f"{way.__name__}-1"))
@@ -219,13 +218,3 @@ async def a_delegated_task_that_cannot_be_read_keeps_its_parent(bench: Bench) ->
             assert [orphan.id for orphan in orphans] == ["t2"]
             await store.append(_end(await loaded(store, "t2")))
             await store.delete(("p1", "t2"))
-
-
-DAMAGE: tuple[Case, ...] = (
-    a_task_that_cannot_be_read_shows_what_its_row_says,
-    a_task_that_cannot_be_read_hides_no_other_in_a_list,
-    a_task_that_cannot_be_read_is_claimed_and_ended,
-    a_log_that_cannot_be_read_as_a_whole_has_a_gap,
-    a_log_with_a_missing_page_cannot_be_read,
-    a_delegated_task_that_cannot_be_read_keeps_its_parent,
-)

@@ -28,7 +28,6 @@ from tests.store.cases.bench import (
     DAY_MS,
     START_MS,
     Bench,
-    Case,
     D,
     W,
     by_run,
@@ -46,7 +45,7 @@ from tests.store.cases.bench import (
 from tests.store.cases.deliveries import webhook
 
 
-async def the_log_is_numbered_without_gaps_and_read_from_anywhere(bench: Bench) -> None:
+async def test_the_log_is_numbered_without_gaps_and_read_from_anywhere(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
         for page in range(5):
@@ -63,7 +62,7 @@ async def the_log_is_numbered_without_gaps_and_read_from_anywhere(bench: Bench) 
         assert await store.read("t1", 21, 1000) == ()
 
 
-async def large_bytes_come_back_equal(bench: Bench) -> None:
+async def test_large_bytes_come_back_equal(bench: Bench) -> None:
     async with bench.store() as store:
         content = bytes(range(256)) * 400
         part = Part(raw=content, filename="f", media_type="a/b")
@@ -84,7 +83,7 @@ async def large_bytes_come_back_equal(bench: Bench) -> None:
         assert seqs(await store.read("t1", 0, 1000)) == [1], "bytes of files count"
 
 
-async def everything_survives_a_restart(bench: Bench) -> None:
+async def test_everything_survives_a_restart(bench: Bench) -> None:
     if not bench.durable:
         return
     part = Part(raw=b"x" * 100_000)
@@ -109,7 +108,7 @@ async def everything_survives_a_restart(bench: Bench) -> None:
         assert (await loaded(store, "t1")).events[-1].event == echo
 
 
-async def delegated_tasks_that_wait_are_found_oldest_first(bench: Bench) -> None:
+async def test_delegated_tasks_that_wait_are_found_oldest_first(bench: Bench) -> None:
     def child(task_id: str, state: TaskState, parent: str | None = "p") -> NewTask:
         new = new_task(task_id, holder=None, state=state)
         return replace(new, head=replace(new.head, parent=parent))
@@ -125,7 +124,7 @@ async def delegated_tasks_that_wait_are_found_oldest_first(bench: Bench) -> None
         assert [(head.id, head.parent) for head in await store.asking()] == [("t3", "p"), ("t2", "p")]
 
 
-async def the_children_of_a_task_are_found_until_they_end(bench: Bench) -> None:
+async def test_the_children_of_a_task_are_found_until_they_end(bench: Bench) -> None:
     def child(task_id: str, parent: str | None, deadline_ms: int | None = None) -> NewTask:
         new = new_task(task_id)
         return replace(new, head=replace(new.head, parent=parent, deadline_ms=deadline_ms))
@@ -142,7 +141,7 @@ async def the_children_of_a_task_are_found_until_they_end(bench: Bench) -> None:
         assert [head.id for head in await store.children("p")] == ["c9"]
 
 
-async def the_events_of_many_tasks_are_read_at_once(bench: Bench) -> None:
+async def test_the_events_of_many_tasks_are_read_at_once(bench: Bench) -> None:
     async with bench.store() as store:
         for task_id in ("t1", "t2", "t3"):
             await store.create(new_task(task_id))
@@ -164,7 +163,7 @@ async def the_events_of_many_tasks_are_read_at_once(bench: Bench) -> None:
         assert await store.read_since([], 1 << 20) == {}
 
 
-async def a_large_task_is_known_to_be_one_and_is_read_whole(bench: Bench) -> None:
+async def test_a_large_task_is_known_to_be_one_and_is_read_whole(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("small", said=message("f", Part(text="x"))))
         text, file = Part(text="x" * 2_000_000), Part(raw=b"x" * 2_000_000)
@@ -191,7 +190,7 @@ async def a_large_task_is_known_to_be_one_and_is_read_whole(bench: Bench) -> Non
         assert await store.load("none") is None
 
 
-async def a_read_of_a_long_task_takes_no_more_memory_than_the_task(bench: Bench) -> None:
+async def test_a_read_of_a_long_task_takes_no_more_memory_than_the_task(bench: Bench) -> None:
     """However many pages of its log follow its snapshot."""
     text, pages = "x" * 1_000_000, 200
     async with bench.store() as store:
@@ -213,7 +212,7 @@ async def a_read_of_a_long_task_takes_no_more_memory_than_the_task(bench: Bench)
             assert peak < 10 * len(text), f"{name} took {peak:,} bytes"
 
 
-async def a_task_is_read_without_the_events_after_its_snapshot(bench: Bench) -> None:
+async def test_a_task_is_read_without_the_events_after_its_snapshot(bench: Bench) -> None:
     async with bench.store() as store:
         file = Part(raw=b"x" * 100_000)
         await store.create(replace(new_task("t1"), push=webhook()))
@@ -230,7 +229,7 @@ async def a_task_is_read_without_the_events_after_its_snapshot(bench: Bench) -> 
         assert await store.load_snapshot("none") is None
 
 
-async def a_reader_that_knows_a_task_until_a_seq_reads_what_follows(bench: Bench) -> None:
+async def test_a_reader_that_knows_a_task_until_a_seq_reads_what_follows(bench: Bench) -> None:
     """Where others write to the store, it reads neither the snapshot nor the pages that it knows."""
     async with bench.store() as store:
         file = Part(raw=b"x" * 100_000)
@@ -268,7 +267,7 @@ def fold_of(stored: Stored | None) -> Record:
     return whole.record()
 
 
-async def a_task_is_found_only_for_its_owner_with_its_agent(bench: Bench) -> None:
+async def test_a_task_is_found_only_for_its_owner_with_its_agent(bench: Bench) -> None:
     async with bench.store() as store:
         owner, agent = "ann\\0", "echo\0"
         new = new_task("t1", owner=owner, agent=agent)
@@ -283,7 +282,7 @@ async def a_task_is_found_only_for_its_owner_with_its_agent(bench: Bench) -> Non
             await store.append(by_run("t1", chunk("more")))
 
 
-async def what_was_delegated_is_kept_with_its_files(bench: Bench) -> None:
+async def test_what_was_delegated_is_kept_with_its_files(bench: Bench) -> None:
     async with bench.store() as store:
         content = Part(raw=b"x" * 5000, filename="x")
         artifacts = (Artifact(artifact_id="b", parts=(content, Part(data={"a": [1, None]}))),)
@@ -296,7 +295,7 @@ async def what_was_delegated_is_kept_with_its_files(bench: Bench) -> None:
         assert [one.event for one in await store.read("t1", 1, 1 << 20)] == [event, refused]
 
 
-async def a_sweep_takes_what_is_too_old_and_nothing_else(bench: Bench) -> None:
+async def test_a_sweep_takes_what_is_too_old_and_nothing_else(bench: Bench) -> None:
     async with bench.store() as store:
         content = Part(raw=b"x" * 5000)
         for age in range(4):  # days
@@ -320,7 +319,7 @@ async def a_sweep_takes_what_is_too_old_and_nothing_else(bench: Bench) -> None:
         assert await swept(store, START_MS, int(2.5 * DAY_MS), int(1.5 * DAY_MS), int(0.5 * DAY_MS)) == 0
 
 
-async def those_of_some_ids_that_no_task_has_are_known(bench: Bench) -> None:
+async def test_those_of_some_ids_that_no_task_has_are_known(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
         await store.create(new_task("t2"))
@@ -331,7 +330,7 @@ async def those_of_some_ids_that_no_task_has_are_known(bench: Bench) -> None:
         assert await store.missing(["t2", "t1"]) == {"t1"}
 
 
-async def a_sweep_leaves_what_a_task_that_has_not_ended_has_delegated(bench: Bench) -> None:
+async def test_a_sweep_leaves_what_a_task_that_has_not_ended_has_delegated(bench: Bench) -> None:
     """It may not have read the outcome yet, and would delegate it once more."""
     async with bench.store() as store:
         for parent in ("working", "asking", "done"):
@@ -358,7 +357,7 @@ async def swept(store: Store, *ages: int) -> int:
     return rows
 
 
-async def readers_and_writers_do_not_get_in_each_others_way(bench: Bench) -> None:
+async def test_readers_and_writers_do_not_get_in_each_others_way(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
 
@@ -378,7 +377,7 @@ async def readers_and_writers_do_not_get_in_each_others_way(bench: Bench) -> Non
         await asyncio.wait_for(asyncio.gather(write(), read(), read(), read()), 60)
 
 
-async def what_was_loaded_is_forgotten_when_it_is_written_to(bench: Bench) -> None:
+async def test_what_was_loaded_is_forgotten_when_it_is_written_to(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
         assert (await loaded(store, "t1")).seq == (await loaded(store, "t1")).seq == 1
@@ -387,24 +386,3 @@ async def what_was_loaded_is_forgotten_when_it_is_written_to(bench: Bench) -> No
         assert (await loaded(store, "t1")).seq == 3
         await store.request_cancel("t1")
         assert (await loaded(store, "t1")).cancel_requested
-
-
-READS: tuple[Case, ...] = (
-    the_log_is_numbered_without_gaps_and_read_from_anywhere,
-    large_bytes_come_back_equal,
-    everything_survives_a_restart,
-    delegated_tasks_that_wait_are_found_oldest_first,
-    the_children_of_a_task_are_found_until_they_end,
-    the_events_of_many_tasks_are_read_at_once,
-    a_large_task_is_known_to_be_one_and_is_read_whole,
-    a_read_of_a_long_task_takes_no_more_memory_than_the_task,
-    a_task_is_read_without_the_events_after_its_snapshot,
-    a_reader_that_knows_a_task_until_a_seq_reads_what_follows,
-    a_task_is_found_only_for_its_owner_with_its_agent,
-    what_was_delegated_is_kept_with_its_files,
-    a_sweep_takes_what_is_too_old_and_nothing_else,
-    those_of_some_ids_that_no_task_has_are_known,
-    a_sweep_leaves_what_a_task_that_has_not_ended_has_delegated,
-    readers_and_writers_do_not_get_in_each_others_way,
-    what_was_loaded_is_forgotten_when_it_is_written_to,
-)

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from dragoman.model.task import TaskState
 from dragoman.store.audit import AuditEntry
 from dragoman.store.figures import OldestRows, OpenTasks
-from tests.store.cases.bench import DAY_MS, START_MS, Bench, Case, ending, new_task
+from tests.store.cases.bench import DAY_MS, START_MS, Bench, ending, new_task
 
 
-async def open_tasks_are_counted_by_agent_with_the_oldest_of_each_phase(bench: Bench) -> None:
+async def test_open_tasks_are_counted_by_agent_with_the_oldest_of_each_phase(bench: Bench) -> None:
     """Tasks of all owners count. Those that have ended do not. A working one that nobody has is queued."""
     at = START_MS
     async with bench.store() as store:
@@ -53,7 +53,7 @@ async def open_tasks_are_counted_by_agent_with_the_oldest_of_each_phase(bench: B
         )
 
 
-async def the_size_grows_with_what_is_written(bench: Bench) -> None:
+async def test_the_size_grows_with_what_is_written(bench: Bench) -> None:
     """A store that is new has some size already. Space that deleted rows have left is used first."""
     async with bench.store() as store:
         size = before = (await store.figures()).size_bytes
@@ -67,7 +67,7 @@ async def the_size_grows_with_what_is_written(bench: Bench) -> None:
             size = (await store.figures()).size_bytes
 
 
-async def each_commit_is_timed(bench: Bench) -> None:
+async def test_each_commit_is_timed(bench: Bench) -> None:
     """Writes of one moment share a commit."""
     async with bench.store() as store:
         before = sum(store.writing.commits.counts)
@@ -77,7 +77,7 @@ async def each_commit_is_timed(bench: Bench) -> None:
         assert store.writing.commits.sum_s > 0
 
 
-async def commits_are_told_to_whoever_watches(bench: Bench) -> None:
+async def test_commits_are_told_to_whoever_watches(bench: Bench) -> None:
     """Until nobody does."""
     async with bench.store() as store:
         first, second = asyncio.Event(), asyncio.Event()
@@ -94,7 +94,7 @@ async def commits_are_told_to_whoever_watches(bench: Bench) -> None:
         assert not first.is_set()
 
 
-async def the_oldest_of_what_retention_deletes_is_known(bench: Bench) -> None:
+async def test_the_oldest_of_what_retention_deletes_is_known(bench: Bench) -> None:
     at = START_MS
     async with bench.store() as store:
         assert (await store.figures()).oldest == OldestRows()
@@ -118,12 +118,3 @@ async def the_oldest_of_what_retention_deletes_is_known(bench: Bench) -> None:
         entry = AuditEntry(at_ms=at + 30, principal="ann", action="SendMessage", allowed=True)
         await store.audit.write([entry])
         assert (await store.figures()).oldest.audit_ms == at + 30
-
-
-FIGURES: tuple[Case, ...] = (
-    the_oldest_of_what_retention_deletes_is_known,
-    open_tasks_are_counted_by_agent_with_the_oldest_of_each_phase,
-    the_size_grows_with_what_is_written,
-    each_commit_is_timed,
-    commits_are_told_to_whoever_watches,
-)

@@ -25,7 +25,6 @@ from dragoman.store.api import (
 from tests.store.cases.bench import (
     START_MS,
     Bench,
-    Case,
     D,
     W,
     by_run,
@@ -41,7 +40,7 @@ from tests.store.cases.bench import (
 )
 
 
-async def a_list_is_ordered_filtered_paged_and_counted(bench: Bench) -> None:
+async def test_a_list_is_ordered_filtered_paged_and_counted(bench: Bench) -> None:
     async with bench.store() as store:
         states = (W, D, TaskState.INPUT_REQUIRED, TaskState.FAILED)
         rows: list[tuple[int, str, str, TaskState]] = []
@@ -74,7 +73,7 @@ async def a_list_is_ordered_filtered_paged_and_counted(bench: Bench) -> None:
         assert (nobody.tasks, nobody.total, nobody.more) == ((), 0, False)
 
 
-async def tasks_of_all_owners_are_listed_only_for_those_who_say_so(bench: Bench) -> None:
+async def test_tasks_of_all_owners_are_listed_only_for_those_who_say_so(bench: Bench) -> None:
     async with bench.store() as store:
         rows: list[tuple[int, str, str, TaskState]] = []
         for number in range(30):
@@ -108,7 +107,7 @@ async def tasks_of_all_owners_are_listed_only_for_those_who_say_so(bench: Bench)
         raise AssertionError("a query without an owner")
 
 
-async def tasks_of_all_agents_are_listed(bench: Bench) -> None:
+async def test_tasks_of_all_agents_are_listed(bench: Bench) -> None:
     async with bench.store() as store:
         rows: list[tuple[int, str, str, str]] = []
         for number in range(12):
@@ -185,7 +184,7 @@ def _rows(listed: Listed) -> ListedRows:
     return ListedRows(rows, listed.total, listed.more)
 
 
-async def a_list_has_its_order_on_every_page(bench: Bench) -> None:
+async def test_a_list_has_its_order_on_every_page(bench: Bench) -> None:
     """The oldest status first, and the longest running, for one owner, for all, and within a context."""
     async with bench.store() as store:
         rows: list[tuple[int, str, str, str, TaskState]] = []
@@ -219,7 +218,7 @@ async def a_list_has_its_order_on_every_page(bench: Bench) -> None:
                         assert await _paged(*asked, ListOrder.LONGEST_RUNNING) == running
 
 
-async def a_page_ends_before_it_has_too_many_bytes_but_has_a_task(bench: Bench) -> None:
+async def test_a_page_ends_before_it_has_too_many_bytes_but_has_a_task(bench: Bench) -> None:
     async with bench.store() as store:
         for number in range(6):
             said = message("f", Part(raw=b"%d" % number * 5000), Part(text="x" * 5000))
@@ -243,7 +242,7 @@ async def a_page_ends_before_it_has_too_many_bytes_but_has_a_task(bench: Bench) 
         assert (len(some.tasks), some.more) == (2, True)
 
 
-async def a_list_of_rows_reads_no_log(bench: Bench) -> None:
+async def test_a_list_of_rows_reads_no_log(bench: Bench) -> None:
     """A row has what its task's first message began with, and only heads count against the bound of a page."""
     text = "x" * 1_000_000
     async with bench.store() as store:
@@ -272,7 +271,7 @@ async def a_list_of_rows_reads_no_log(bench: Bench) -> None:
         assert (least.rows, least.total, least.more) == (listed.rows[:1], 4, True)
 
 
-async def a_list_may_do_without_artifacts_and_history_but_not_without_the_status(bench: Bench) -> None:
+async def test_a_list_may_do_without_artifacts_and_history_but_not_without_the_status(bench: Bench) -> None:
     async with bench.store() as store:
         content = Part(raw=b"x" * 5000)
         said = message("status", content, role=Role.AGENT)
@@ -288,7 +287,7 @@ async def a_list_may_do_without_artifacts_and_history_but_not_without_the_status
         ]
 
 
-async def a_list_without_artifacts_takes_a_fraction_of_the_memory(bench: Bench) -> None:
+async def test_a_list_without_artifacts_takes_a_fraction_of_the_memory(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
         await store.append(by_run("t1", *[chunk(f"word {number}") for number in range(5_000)]))
@@ -299,7 +298,7 @@ async def a_list_without_artifacts_takes_a_fraction_of_the_memory(bench: Bench) 
         assert 3 * peaks[1] < peaks[0], f"{peaks[1]:,} of {peaks[0]:,} bytes"
 
 
-async def the_newest_tasks_of_a_context_come_oldest_first(bench: Bench) -> None:
+async def test_the_newest_tasks_of_a_context_come_oldest_first(bench: Bench) -> None:
     async with bench.store() as store:
         for number in range(6):
             await store.create(new_task(f"t{number}", at=START_MS + number, context_id=f"c{number % 2}"))
@@ -309,7 +308,7 @@ async def the_newest_tasks_of_a_context_come_oldest_first(bench: Bench) -> None:
         assert await store.messages("ann", "echo", "none", 2) == ()
 
 
-async def contexts_are_listed_by_their_newest_task(bench: Bench) -> None:
+async def test_contexts_are_listed_by_their_newest_task(bench: Bench) -> None:
     """Each once, whatever a page looks at; the first message is that of the first task, not of the oldest status."""
     async with bench.store() as store:
         for number in range(24):
@@ -349,17 +348,3 @@ async def contexts_are_listed_by_their_newest_task(bench: Bench) -> None:
         assert ([row.id for row in one.rows], one.before) == (["c1", "c3"], None)
         assert (await store.contexts(ContextQuery(owner="nobody", agent="echo"))).rows == ()
         assert (await store.contexts(ContextQuery(owner="nobody", agent=None))).rows == ()
-
-
-LISTS: tuple[Case, ...] = (
-    a_list_is_ordered_filtered_paged_and_counted,
-    tasks_of_all_owners_are_listed_only_for_those_who_say_so,
-    tasks_of_all_agents_are_listed,
-    a_list_has_its_order_on_every_page,
-    a_page_ends_before_it_has_too_many_bytes_but_has_a_task,
-    a_list_of_rows_reads_no_log,
-    a_list_may_do_without_artifacts_and_history_but_not_without_the_status,
-    a_list_without_artifacts_takes_a_fraction_of_the_memory,
-    the_newest_tasks_of_a_context_come_oldest_first,
-    contexts_are_listed_by_their_newest_task,
-)

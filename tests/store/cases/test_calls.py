@@ -19,7 +19,6 @@ from dragoman.store.api import (
 from tests.store.cases.bench import (
     START_MS,
     Bench,
-    Case,
     W,
     ending,
     loaded,
@@ -29,7 +28,7 @@ from tests.store.cases.bench import (
 )
 
 
-async def a_repeated_call_is_answered_by_the_earlier_one(bench: Bench) -> None:
+async def test_a_repeated_call_is_answered_by_the_earlier_one(bench: Bench) -> None:
     async with bench.store() as store:
         key = Dedupe(b"k" * 32, b"digest", START_MS + 1000)
         await store.create(new_task("t1", dedupe=key))
@@ -53,7 +52,7 @@ async def a_repeated_call_is_answered_by_the_earlier_one(bench: Bench) -> None:
         assert await store.append(more) == Repeat("t1", b"d", 2), "the earlier call answers, though the task has ended"
 
 
-async def a_repeat_leaves_those_who_come_with_it_alone(bench: Bench) -> None:
+async def test_a_repeat_leaves_those_who_come_with_it_alone(bench: Bench) -> None:
     async with bench.store() as store:
         key = Dedupe(b"known", b"d", START_MS + 1000)
         await store.create(new_task("first", dedupe=key))
@@ -70,7 +69,7 @@ async def a_repeat_leaves_those_who_come_with_it_alone(bench: Bench) -> None:
         assert (await store.list(ListQuery(owner="ann", agent="echo"))).total == 8
 
 
-async def a_refused_append_is_not_remembered(bench: Bench) -> None:
+async def test_a_refused_append_is_not_remembered(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
         call = Append(
@@ -80,7 +79,7 @@ async def a_refused_append_is_not_remembered(bench: Bench) -> None:
         assert await store.recall(b"k") is None
 
 
-async def a_dedupe_key_counts_until_it_expires(bench: Bench) -> None:
+async def test_a_dedupe_key_counts_until_it_expires(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1", dedupe=Dedupe(b"k", b"d1", START_MS + 1000)))
         bench.clock.ms = START_MS + 1000
@@ -89,7 +88,7 @@ async def a_dedupe_key_counts_until_it_expires(bench: Bench) -> None:
         assert await store.recall(b"k") == Repeat("t2", b"d2", 1)
 
 
-async def a_call_takes_the_place_of_one_that_came_to_nothing(bench: Bench) -> None:
+async def test_a_call_takes_the_place_of_one_that_came_to_nothing(bench: Bench) -> None:
     async with bench.store() as store:
         key = Dedupe(b"k", b"d", START_MS + 1000)
         await store.create(new_task("t1", dedupe=key))
@@ -105,7 +104,7 @@ async def a_call_takes_the_place_of_one_that_came_to_nothing(bench: Bench) -> No
         assert await store.load("t4") is None
 
 
-async def a_direct_answer_is_remembered_once(bench: Bench) -> None:
+async def test_a_direct_answer_is_remembered_once(bench: Bench) -> None:
     async with bench.store() as store:
         key = Dedupe(b"k", b"d", START_MS + 1000)
         first, second = message("first", role=Role.AGENT), message("second", role=Role.AGENT)
@@ -118,7 +117,7 @@ async def a_direct_answer_is_remembered_once(bench: Bench) -> None:
         assert await store.remember(other, first) == Repeat("t2", b"d", 1), "the call has a task"
 
 
-async def a_request_to_cancel_is_kept(bench: Bench) -> None:
+async def test_a_request_to_cancel_is_kept(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
         await store.request_cancel("t1")
@@ -126,7 +125,7 @@ async def a_request_to_cancel_is_kept(bench: Bench) -> None:
         assert (await loaded(store, "t1")).cancel_requested
 
 
-async def a_probe_says_that_the_store_can_write(bench: Bench) -> None:
+async def test_a_probe_says_that_the_store_can_write(bench: Bench) -> None:
     async with bench.store() as store:
         assert store.writing.written_ms == 0
         bench.clock.ms = START_MS + 5
@@ -134,7 +133,7 @@ async def a_probe_says_that_the_store_can_write(bench: Bench) -> None:
         assert store.writing.written_ms == START_MS + 5
 
 
-async def a_caller_who_leaves_does_not_undo_the_write(bench: Bench) -> None:
+async def test_a_caller_who_leaves_does_not_undo_the_write(bench: Bench) -> None:
     async with bench.store() as store:
         gone, stays = store.create(new_task("t1")), store.create(new_task("t2"))
         gone.cancel()
@@ -142,22 +141,8 @@ async def a_caller_who_leaves_does_not_undo_the_write(bench: Bench) -> None:
         assert (await loaded(store, "t1")).seq == 1
 
 
-async def closing_finishes_what_is_under_way(bench: Bench) -> None:
+async def test_closing_finishes_what_is_under_way(bench: Bench) -> None:
     async with bench.store() as store:
         waiting = [store.create(new_task(f"t{number}")) for number in range(50)]
         await store.close()
         assert all(future.done() and isinstance(future.result(), Appended) for future in waiting)
-
-
-CALLS: tuple[Case, ...] = (
-    a_repeated_call_is_answered_by_the_earlier_one,
-    a_repeat_leaves_those_who_come_with_it_alone,
-    a_refused_append_is_not_remembered,
-    a_dedupe_key_counts_until_it_expires,
-    a_call_takes_the_place_of_one_that_came_to_nothing,
-    a_direct_answer_is_remembered_once,
-    a_request_to_cancel_is_kept,
-    a_probe_says_that_the_store_can_write,
-    a_caller_who_leaves_does_not_undo_the_write,
-    closing_finishes_what_is_under_way,
-)

@@ -8,25 +8,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.store.audit import ACTS_MAX, AuditEntry, AuditFilter
-from tests.store.cases.bench import START_MS, Bench, Case, new_task
+from tests.store.cases.bench import START_MS, Bench, entry, new_task
 
 
-def entry(number: int, principal: str = "key:ann", reason: str = "") -> AuditEntry:
-    """An act of somebody at second `number`, or was refused for `reason`."""
-    return AuditEntry(
-        at_ms=START_MS + number * 1000,
-        principal=principal,
-        action="SendMessage",
-        agent="echo",
-        task_id=f"t{number}",
-        allowed=not reason,
-        reason=reason,
-        peer="127.0.0.1",
-        subject=f"s{number}",
-    )
-
-
-async def entries_come_back_as_they_were_written_oldest_first(bench: Bench) -> None:
+async def test_entries_come_back_as_they_were_written_oldest_first(bench: Bench) -> None:
     async with bench.store() as store:
         written = [entry(number) for number in range(70)]
         first, second = store.audit.write(written[:40]), store.audit.write(written[40:])
@@ -37,7 +22,7 @@ async def entries_come_back_as_they_were_written_oldest_first(bench: Bench) -> N
         await store.audit.write([])
 
 
-async def only_what_is_asked_for_is_read(bench: Bench) -> None:
+async def test_only_what_is_asked_for_is_read(bench: Bench) -> None:
     async with bench.store() as store:
         allowed, refused = entry(1), entry(2, reason="Forbidden")
         others, late = entry(3, "key:bob", "Unauthorized"), entry(4, "key:bob")
@@ -51,7 +36,7 @@ async def only_what_is_asked_for_is_read(bench: Bench) -> None:
         assert await store.audit.read(principal="nobody") == ()
 
 
-async def entries_are_found_by_each_of_their_fields(bench: Bench) -> None:
+async def test_entries_are_found_by_each_of_their_fields(bench: Bench) -> None:
     async with bench.store() as store:
         sent, refused = entry(1), entry(2, "key:bob", "Forbidden")
         made = replace(entry(3, "operator:local"), action="keys.create", agent="", subject="ABCdef")
@@ -83,7 +68,7 @@ async def entries_are_found_by_each_of_their_fields(bench: Bench) -> None:
         assert await found(text="leaked") == (leaked, denied)
 
 
-async def any_number_of_entries_is_read_by_pages(bench: Bench) -> None:
+async def test_any_number_of_entries_is_read_by_pages(bench: Bench) -> None:
     async with bench.store() as store:
         written = tuple(entry(number, reason="Forbidden" if number % 2 else "") for number in range(25))
         await store.audit.write(written)
@@ -104,7 +89,7 @@ async def any_number_of_entries_is_read_by_pages(bench: Bench) -> None:
                 assert tuple(seen) == expected
 
 
-async def entries_keep_the_order_of_their_writing_whatever_their_time(bench: Bench) -> None:
+async def test_entries_keep_the_order_of_their_writing_whatever_their_time(bench: Bench) -> None:
     async with bench.store() as store:
         written = (entry(5), entry(1), entry(3))
         for one in written:
@@ -113,7 +98,7 @@ async def entries_keep_the_order_of_their_writing_whatever_their_time(bench: Ben
         assert await store.audit.read(limit=2) == written[1:]
 
 
-async def administrative_acts_are_read_from_where_the_trail_ended(bench: Bench) -> None:
+async def test_administrative_acts_are_read_from_where_the_trail_ended(bench: Bench) -> None:
     async with bench.store() as store:
         acts = [replace(entry(number), action=action) for number, action in enumerate(("keys.create", "push.retry"))]
         assert await store.audit.acts(None) == (0, ())
@@ -140,7 +125,7 @@ async def only_the_newest_of_many_administrative_acts_are_read(bench: Bench) -> 
         assert await store.audit.acts(end) == (end, ())
 
 
-async def a_sweep_takes_old_entries_a_batch_at_a_time(bench: Bench) -> None:
+async def test_a_sweep_takes_old_entries_a_batch_at_a_time(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
         await store.audit.write([entry(number) for number in range(1200)])
@@ -153,7 +138,7 @@ async def a_sweep_takes_old_entries_a_batch_at_a_time(bench: Bench) -> None:
         assert await store.head("t1") is not None
 
 
-async def the_audit_trail_survives_a_restart(bench: Bench) -> None:
+async def test_the_audit_trail_survives_a_restart(bench: Bench) -> None:
     if not bench.durable:
         return
     async with bench.store() as store:
@@ -163,21 +148,8 @@ async def the_audit_trail_survives_a_restart(bench: Bench) -> None:
         assert await store.audit.read() == (entry(1), entry(2), entry(3))
 
 
-async def closing_finishes_what_is_written_to_the_audit_trail(bench: Bench) -> None:
+async def test_closing_finishes_what_is_written_to_the_audit_trail(bench: Bench) -> None:
     async with bench.store() as store:
         waiting = [store.audit.write([entry(number)]) for number in range(20)]
         await store.close()
         assert all(future.done() and future.exception() is None for future in waiting)
-
-
-AUDIT: tuple[Case, ...] = (
-    entries_come_back_as_they_were_written_oldest_first,
-    only_what_is_asked_for_is_read,
-    entries_are_found_by_each_of_their_fields,
-    any_number_of_entries_is_read_by_pages,
-    entries_keep_the_order_of_their_writing_whatever_their_time,
-    administrative_acts_are_read_from_where_the_trail_ended,
-    a_sweep_takes_old_entries_a_batch_at_a_time,
-    the_audit_trail_survives_a_restart,
-    closing_finishes_what_is_written_to_the_audit_trail,
-)

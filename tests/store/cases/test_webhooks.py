@@ -12,7 +12,6 @@ from dragoman.store.outbox import Lane, Registration, Settled
 from tests.store.cases.bench import (
     START_MS,
     Bench,
-    Case,
     D,
     by_run,
     chunk,
@@ -24,7 +23,7 @@ from tests.store.cases.bench import (
 from tests.store.cases.deliveries import HOST, any_claimed, claimed, pushed_task, telling, webhook
 
 
-async def a_webhook_that_is_removed_takes_what_it_is_owed_with_it(bench: Bench) -> None:
+async def test_a_webhook_that_is_removed_takes_what_it_is_owed_with_it(bench: Bench) -> None:
     async with bench.store() as store:
         await pushed_task(store, "t1", 1, 2)
         await store.outbox.register("t1", webhook("x"), (telling(1, "x"),))
@@ -43,7 +42,7 @@ async def a_webhook_that_is_removed_takes_what_it_is_owed_with_it(bench: Bench) 
         assert await store.outbox.owed_count() == (0, 0)
 
 
-async def webhooks_are_found_by_the_key_that_made_them(bench: Bench) -> None:
+async def test_webhooks_are_found_by_the_key_that_made_them(bench: Bench) -> None:
     def made(config_id: str, key: str) -> Registration:
         return replace(webhook(config_id), key=key)
 
@@ -67,7 +66,7 @@ async def webhooks_are_found_by_the_key_that_made_them(bench: Bench) -> None:
         assert await store.outbox.made_with("", 10) == ()
 
 
-async def a_webhook_is_registered_at_any_time(bench: Bench) -> None:
+async def test_a_webhook_is_registered_at_any_time(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
         await loaded(store, "t1")
@@ -81,7 +80,7 @@ async def a_webhook_is_registered_at_any_time(bench: Bench) -> None:
         assert due.delivery == telling(2, kept=True)
 
 
-async def a_webhook_comes_with_a_message_to_a_task(bench: Bench) -> None:
+async def test_a_webhook_comes_with_a_message_to_a_task(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
         await store.append(replace(by_run("t1", chunk("a")), push=webhook(), deliveries=(telling(2),)))
@@ -89,7 +88,7 @@ async def a_webhook_comes_with_a_message_to_a_task(bench: Bench) -> None:
         assert await any_claimed(bench, store) == ["w-2"]
 
 
-async def a_registration_of_the_same_id_takes_the_place_of_the_first(bench: Bench) -> None:
+async def test_a_registration_of_the_same_id_takes_the_place_of_the_first(bench: Bench) -> None:
     async with bench.store() as store:
         await pushed_task(store, "t1", 1, 2)
         await store.outbox.register("t1", webhook("x"), ())
@@ -105,7 +104,7 @@ async def a_registration_of_the_same_id_takes_the_place_of_the_first(bench: Benc
         assert seen == ["w-1", "w-2", "w-3"]
 
 
-async def secrets_are_with_configurations_and_claims_only(bench: Bench) -> None:
+async def test_secrets_are_with_configurations_and_claims_only(bench: Bench) -> None:
     async with bench.store() as store:
         await pushed_task(store, "t1", 1)
         (config,) = await store.outbox.configs("t1")
@@ -116,7 +115,7 @@ async def secrets_are_with_configurations_and_claims_only(bench: Bench) -> None:
         assert (owed.seq, owed.made_ms, owed.due_ms) == (1, START_MS, START_MS)
 
 
-async def an_outbox_that_is_closed_says_so(bench: Bench) -> None:
+async def test_an_outbox_that_is_closed_says_so(bench: Bench) -> None:
     async with bench.store() as store:
         outbox = store.outbox
     for waiting in (outbox.register("t", webhook(), ()), outbox.settle(Settled(number=1, outcome="delivered"))):
@@ -125,14 +124,3 @@ async def an_outbox_that_is_closed_says_so(bench: Bench) -> None:
         except StoreError:
             continue
         raise AssertionError("a closed store took a write")
-
-
-WEBHOOKS: tuple[Case, ...] = (
-    a_webhook_that_is_removed_takes_what_it_is_owed_with_it,
-    a_webhook_is_registered_at_any_time,
-    a_webhook_comes_with_a_message_to_a_task,
-    a_registration_of_the_same_id_takes_the_place_of_the_first,
-    secrets_are_with_configurations_and_claims_only,
-    webhooks_are_found_by_the_key_that_made_them,
-    an_outbox_that_is_closed_says_so,
-)

@@ -13,7 +13,7 @@ from dragoman.model.message import Role
 from dragoman.model.task import TOKENS_MAX, ModelUsage, TaskState, Usage
 from dragoman.store.api import Append, Dedupe, TaskEnded
 from dragoman.store.usage import AnswerUsage, UsageDay, Used, used_by_answer
-from tests.store.cases.bench import DAY_MS, START_MS, Bench, Case, ending, message, new_task, refused
+from tests.store.cases.bench import DAY_MS, START_MS, Bench, ending, message, new_task, refused
 
 TODAY = START_MS // DAY_MS
 
@@ -51,7 +51,7 @@ def by_model(days: tuple[UsageDay, ...]) -> list[UsageDay]:
     return sorted(days, key=lambda each: (each.day, each.owner, each.agent, each.model))
 
 
-async def the_end_of_a_task_counts_what_it_used_on_that_day(bench: Bench) -> None:
+async def test_the_end_of_a_task_counts_what_it_used_on_that_day(bench: Bench) -> None:
     async with bench.store() as store:
         for task_id, owner, agent in (("t1", "ann", "echo"), ("t2", "ann", "echo"), ("t3", "bob", "echo")):
             await store.create(new_task(task_id, owner=owner, agent=agent))
@@ -71,7 +71,7 @@ async def the_end_of_a_task_counts_what_it_used_on_that_day(bench: Bench) -> Non
         assert await store.usage.tokens("bob", TODAY + 1) == 9
 
 
-async def ends_of_one_moment_are_added_up(bench: Bench) -> None:
+async def test_ends_of_one_moment_are_added_up(bench: Bench) -> None:
     async with bench.store() as store:
         ids = [f"t{number}" for number in range(40)]
         await asyncio.gather(*(store.create(new_task(task_id)) for task_id in ids))
@@ -79,7 +79,7 @@ async def ends_of_one_moment_are_added_up(bench: Bench) -> None:
         assert await store.usage.days(TODAY, TODAY) == (day(40, 40, 40, 40, 80, 40, 120, 200, model="m"),)
 
 
-async def sums_of_a_day_stop_at_the_highest_number_of_tokens(bench: Bench) -> None:
+async def test_sums_of_a_day_stop_at_the_highest_number_of_tokens(bench: Bench) -> None:
     async with bench.store() as store:
         ids = ("t1", "t2", "t3")
         await asyncio.gather(*(store.create(new_task(task_id)) for task_id in ids))
@@ -95,7 +95,7 @@ async def sums_of_a_day_stop_at_the_highest_number_of_tokens(bench: Bench) -> No
         assert await store.usage.tokens("ann", TODAY) == TOKENS_MAX
 
 
-async def an_end_counts_once_whoever_repeats_it(bench: Bench) -> None:
+async def test_an_end_counts_once_whoever_repeats_it(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
         end = replace(ended("t1", usage=Usage.of(2, 1)), write=7, read_seq=1)
@@ -108,7 +108,7 @@ async def an_end_counts_once_whoever_repeats_it(bench: Bench) -> None:
         assert await store.usage.days(TODAY, TODAY) == (day(1, 1, 1, 1, 2, 1, 3, 5),)
 
 
-async def usage_outlives_the_tasks_and_the_process(bench: Bench) -> None:
+async def test_usage_outlives_the_tasks_and_the_process(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
         await store.append(ended("t1", usage=Usage.of(2, 1)))
@@ -123,7 +123,7 @@ async def usage_outlives_the_tasks_and_the_process(bench: Bench) -> None:
             assert await store.usage.days(TODAY, TODAY) == (day(1, 1, 1, 1, 2, 1, 3, 5),)
 
 
-async def a_direct_answer_counts_with_the_call_that_it_answers(bench: Bench) -> None:
+async def test_a_direct_answer_counts_with_the_call_that_it_answers(bench: Bench) -> None:
     async with bench.store() as store:
         used = AnswerUsage("ann", "echo", START_MS, used_by_answer(Usage.of(2, 1, model="m"), 30))
         for key in (b"k1", b"k1", b"k2"):
@@ -132,7 +132,7 @@ async def a_direct_answer_counts_with_the_call_that_it_answers(bench: Bench) -> 
         assert await store.usage.tokens("ann", TODAY) == 6
 
 
-async def answers_that_are_not_stored_are_counted_when_the_store_closes_at_the_latest(bench: Bench) -> None:
+async def test_answers_that_are_not_stored_are_counted_when_the_store_closes_at_the_latest(bench: Bench) -> None:
     if not bench.durable:
         return
     async with bench.store() as store:
@@ -145,7 +145,7 @@ async def answers_that_are_not_stored_are_counted_when_the_store_closes_at_the_l
         ]
 
 
-async def replicas_add_to_the_same_day(bench: Bench) -> None:
+async def test_replicas_add_to_the_same_day(bench: Bench) -> None:
     if not bench.shared:
         return
     async with AsyncExitStack() as stack:
@@ -167,7 +167,7 @@ async def replicas_add_to_the_same_day(bench: Bench) -> None:
         assert await stores[0].usage.days(TODAY, TODAY) == (day(30, 30, 30, 30, 90, 30, 120, 150, model="m"),)
 
 
-async def a_task_that_was_canceled_while_it_waited_counts_too(bench: Bench) -> None:
+async def test_a_task_that_was_canceled_while_it_waited_counts_too(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(replace(new_task("t1", holder=None), state=TaskState.INPUT_REQUIRED))
         end = replace(ended("t1", epoch=None), state=TaskState.CANCELED, expected_seq=1)
@@ -175,7 +175,7 @@ async def a_task_that_was_canceled_while_it_waited_counts_too(bench: Bench) -> N
         assert await store.usage.days(TODAY, TODAY) == (day(1, 1, 1, 0, 0, 0, 0, 5),)
 
 
-async def sums_of_days_before_one_are_swept(bench: Bench) -> None:
+async def test_sums_of_days_before_one_are_swept(bench: Bench) -> None:
     async with bench.store() as store:
         for number in range(1, 4):
             await store.create(new_task(f"t{number}"))
@@ -186,17 +186,3 @@ async def sums_of_days_before_one_are_swept(bench: Bench) -> None:
         assert await store.usage.sweep(TODAY + 3) == 2
         assert await store.usage.sweep(TODAY + 3) == 0
         assert [each.model for each in await store.usage.days(0, TODAY + 9)] == ["m3"]
-
-
-USAGE: tuple[Case, ...] = (
-    sums_of_days_before_one_are_swept,
-    the_end_of_a_task_counts_what_it_used_on_that_day,
-    ends_of_one_moment_are_added_up,
-    sums_of_a_day_stop_at_the_highest_number_of_tokens,
-    an_end_counts_once_whoever_repeats_it,
-    usage_outlives_the_tasks_and_the_process,
-    a_direct_answer_counts_with_the_call_that_it_answers,
-    answers_that_are_not_stored_are_counted_when_the_store_closes_at_the_latest,
-    replicas_add_to_the_same_day,
-    a_task_that_was_canceled_while_it_waited_counts_too,
-)

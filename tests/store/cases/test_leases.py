@@ -10,7 +10,6 @@ from dragoman.store.api import Append, Fenced, StoreError
 from tests.store.cases.bench import (
     AGENTS,
     Bench,
-    Case,
     W,
     by_run,
     chunk,
@@ -22,7 +21,7 @@ from tests.store.cases.bench import (
 )
 
 
-async def what_nobody_alive_holds_is_claimed_oldest_first(bench: Bench) -> None:
+async def test_what_nobody_alive_holds_is_claimed_oldest_first(bench: Bench) -> None:
     async with bench.store("h1") as store:
         await store.create(new_task("t3", holder="dead"))
         await store.create(new_task("t2", holder=None, state=TaskState.SUBMITTED))
@@ -41,7 +40,7 @@ async def what_nobody_alive_holds_is_claimed_oldest_first(bench: Bench) -> None:
         assert [(await loaded(store, task_id)).epoch for task_id in ("t1", "mine")] == [2, 1]
 
 
-async def the_writes_of_a_holder_that_lost_its_task_are_refused(bench: Bench) -> None:
+async def test_the_writes_of_a_holder_that_lost_its_task_are_refused(bench: Bench) -> None:
     async with bench.store("h1") as store:
         await store.create(new_task("t1", holder="dead"))
         await store.append(by_run("t1", chunk("before")))
@@ -56,7 +55,7 @@ async def the_writes_of_a_holder_that_lost_its_task_are_refused(bench: Bench) ->
         assert not isinstance(new, BaseException)
 
 
-async def two_holders_of_one_store_do_not_claim_from_each_other(bench: Bench) -> None:
+async def test_two_holders_of_one_store_do_not_claim_from_each_other(bench: Bench) -> None:
     async with bench.store("h1") as store:
         await store.replicas.join("h2", address="", agents=AGENTS)
         for number in range(20):
@@ -84,7 +83,7 @@ async def two_holders_of_one_store_do_not_claim_from_each_other(bench: Bench) ->
         assert await store.leased("h2") == ()
 
 
-async def leases_of_an_earlier_process_are_void_and_those_it_waits_on_are_not_claimed(bench: Bench) -> None:
+async def test_leases_of_an_earlier_process_are_void_and_those_it_waits_on_are_not_claimed(bench: Bench) -> None:
     if not bench.durable:
         return
     async with bench.store("h1") as store:
@@ -107,7 +106,7 @@ async def leases_of_an_earlier_process_are_void_and_those_it_waits_on_are_not_cl
         assert (await loaded(store, "t3")).holder is None
 
 
-async def a_claimed_task_can_be_leased_anew(bench: Bench) -> None:
+async def test_a_claimed_task_can_be_leased_anew(bench: Bench) -> None:
     async with bench.store("h1") as store:
         await store.create(new_task("t1", holder="dead"))
         await store.claim("h1", 1, AGENTS)
@@ -116,12 +115,3 @@ async def a_claimed_task_can_be_leased_anew(bench: Bench) -> None:
         )
         found = await loaded(store, "t1")
         assert (found.holder, found.epoch) == ("h1", 3)
-
-
-LEASES: tuple[Case, ...] = (
-    what_nobody_alive_holds_is_claimed_oldest_first,
-    the_writes_of_a_holder_that_lost_its_task_are_refused,
-    two_holders_of_one_store_do_not_claim_from_each_other,
-    leases_of_an_earlier_process_are_void_and_those_it_waits_on_are_not_claimed,
-    a_claimed_task_can_be_leased_anew,
-)

@@ -18,7 +18,7 @@ from dragoman.engine.handlers.audit import Keeping, Trail
 from dragoman.model.errors import TaskNotCancelable, TaskNotFound, UnsupportedOperation
 from dragoman.model.events import Event, Intervened, Logged, MessageReceived, StatusChanged
 from dragoman.model.task import TaskState
-from tests.store.cases.bench import Bench, Case
+from tests.store.cases.bench import Bench
 from tests.store.cases.engines import EngineCaller, Engines, two_engines
 
 OPERATOR = Operator("key:ops", "203.0.113.7")
@@ -48,7 +48,7 @@ async def _events(engines: Engines, task_id: str) -> list[Event]:
     return [logged.event for logged in await engines.log(task_id)]
 
 
-async def an_operators_answer_resumes_the_run_of_the_other_engine(bench: Bench) -> None:
+async def test_an_operators_answer_resumes_the_run_of_the_other_engine(bench: Bench) -> None:
     """It goes to the run that is kept, and the log names the operator before the answer."""
     async with _operated(bench) as (engines, one, _, administration):
         task = await one.send("ask")
@@ -68,7 +68,7 @@ async def an_operators_answer_resumes_the_run_of_the_other_engine(bench: Bench) 
         assert all("key:ops" not in message.text for message in done.history)
 
 
-async def an_operator_answers_only_tasks_that_wait(bench: Bench) -> None:
+async def test_an_operator_answers_only_tasks_that_wait(bench: Bench) -> None:
     """A task at work gets no word, and neither does one that has ended."""
     async with _operated(bench) as (engines, one, _, administration):
         task = await one.send("wait", wait=False)
@@ -86,7 +86,7 @@ async def an_operator_answers_only_tasks_that_wait(bench: Bench) -> None:
             await one.reach(task.head.id, TaskState.COMPLETED)
 
 
-async def an_operators_cancel_is_told_in_the_log(bench: Bench) -> None:
+async def test_an_operators_cancel_is_told_in_the_log(bench: Bench) -> None:
     """The log names the operator and the reason before the end, wherever the run is. A late cancel leaves no word."""
     async with _operated(bench) as (engines, one, _, administration):
         running = await one.send("wait", wait=False)
@@ -110,7 +110,7 @@ async def an_operators_cancel_is_told_in_the_log(bench: Bench) -> None:
             raise AssertionError("it was canceled")
 
 
-async def a_task_is_deleted_at_the_other_engine(bench: Bench) -> None:
+async def test_a_task_is_deleted_at_the_other_engine(bench: Bench) -> None:
     """It is gone everywhere. A stream that has not read its end yet gets the task as it ended, and closes."""
     async with _operated(bench, keepalive_s=0.1) as (_, one, other, administration):
         task = await one.send("ask")
@@ -132,12 +132,3 @@ async def a_task_is_deleted_at_the_other_engine(bench: Bench) -> None:
             except TaskNotFound:
                 continue
             raise AssertionError("it is still there")
-
-
-OPERATORS: tuple[Case, ...] = (
-    an_operators_answer_resumes_the_run_of_the_other_engine,
-    an_operator_answers_only_tasks_that_wait,
-    an_operators_cancel_is_told_in_the_log,
-    a_task_is_deleted_at_the_other_engine,
-)
-"""Cases for operators."""

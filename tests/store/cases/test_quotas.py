@@ -4,42 +4,15 @@ Invariant: a case uses nothing but the Store protocol.
 """
 
 import asyncio
-from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from dragoman.model.task import TaskState
-from dragoman.store.api import Appended, Dedupe, NewTask, OverQuota, Quota, Repeat
-from tests.store.cases.bench import DAY_MS, START_MS, Bench, Case, D, ending, new_task
-
-TODAY = START_MS // DAY_MS
+from dragoman.store.api import Appended, Dedupe, Repeat
+from tests.store.cases.bench import START_MS, TODAY, Bench, D, admitted, ending, limited, new_task
 
 
-def limited(
-    task_id: str,
-    *,
-    most: int = 0,
-    daily: int = 0,
-    day: int = TODAY,
-    owner: str = "ann",
-    agent: str = "echo",
-    context_id: str = "c1",
-) -> NewTask:
-    """A task of an owner with a quota."""
-    new = new_task(task_id, owner=owner, agent=agent, context_id=context_id)
-    return replace(new, quota=Quota(most, daily, day))
-
-
-def admitted(outcomes: Sequence[object]) -> list[str]:
-    """The outcome of each: `yes`, or the limit that was reached."""
-    words = []
-    for outcome in outcomes:
-        assert isinstance(outcome, Appended | OverQuota), outcome
-        words.append(outcome.limit if isinstance(outcome, OverQuota) else "yes")
-    return words
-
-
-async def an_owner_has_so_many_open_tasks_with_all_agents(bench: Bench) -> None:
+async def test_an_owner_has_so_many_open_tasks_with_all_agents(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("before", agent="poet", state=TaskState.INPUT_REQUIRED, holder=None))
         await store.create(limited("t1", most=3, context_id="c2"))
@@ -56,7 +29,7 @@ async def an_owner_has_so_many_open_tasks_with_all_agents(bench: Bench) -> None:
         await store.create(limited("t7", most=4))
 
 
-async def a_quota_holds_among_those_who_come_together(bench: Bench) -> None:
+async def test_a_quota_holds_among_those_who_come_together(bench: Bench) -> None:
     async with bench.store() as store:
         tasks = [limited(f"t{n}", most=5, context_id=f"c{n % 3}", agent=f"a{n % 2}") for n in range(12)]
         others = [limited(f"o{n}", most=5, owner="bob") for n in range(5)]
@@ -73,7 +46,7 @@ async def a_quota_holds_among_those_who_come_together(bench: Bench) -> None:
         assert admitted(again) == ["yes", "yes", "max_open_tasks"]
 
 
-async def an_owner_makes_so_many_tasks_a_day(bench: Bench) -> None:
+async def test_an_owner_makes_so_many_tasks_a_day(bench: Bench) -> None:
     async with bench.store() as store:
         first = [limited(f"t{n}", daily=3) for n in range(2)]
         for new in first:
@@ -91,7 +64,7 @@ async def an_owner_makes_so_many_tasks_a_day(bench: Bench) -> None:
         assert admitted(again) == ["max_daily_tasks"]
 
 
-async def a_call_that_is_repeated_counts_once(bench: Bench) -> None:
+async def test_a_call_that_is_repeated_counts_once(bench: Bench) -> None:
     async with bench.store() as store:
         key = Dedupe(b"k", b"d", START_MS + 1000)
         new = replace(limited("t1", most=1, daily=1), dedupe=key)
@@ -101,7 +74,7 @@ async def a_call_that_is_repeated_counts_once(bench: Bench) -> None:
         assert [type(outcome) for outcome in both] == [Repeat, Appended]
 
 
-async def days_that_are_past_are_swept(bench: Bench) -> None:
+async def test_days_that_are_past_are_swept(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(limited("t1", daily=1))
         await store.create(limited("t2", daily=1, day=TODAY - 1))
@@ -111,12 +84,3 @@ async def days_that_are_past_are_swept(bench: Bench) -> None:
         await store.create(limited("t4", daily=1, day=TODAY - 2))
         over = await asyncio.gather(store.create(limited("t5", daily=1)), return_exceptions=True)
         assert admitted(over) == ["max_daily_tasks"]
-
-
-QUOTAS: tuple[Case, ...] = (
-    an_owner_has_so_many_open_tasks_with_all_agents,
-    a_quota_holds_among_those_who_come_together,
-    an_owner_makes_so_many_tasks_a_day,
-    a_call_that_is_repeated_counts_once,
-    days_that_are_past_are_swept,
-)

@@ -7,35 +7,13 @@ import asyncio
 
 from msgspec.structs import replace
 
-from dragoman.model.principal import AccessRole, KeyLimits, Scope
+from dragoman.model.principal import KeyLimits
 from dragoman.store.api import StoreError
-from dragoman.store.keyring import SigningKey, StoredKey
-from tests.store.cases.bench import START_MS, Bench, Case, new_task
-
-WIDE = StoredKey(
-    id="aaaaaaaaaaaa",
-    name="ann",
-    role=AccessRole.ADMIN,
-    agents=None,
-    scopes=None,
-    digest=bytes(range(32)),
-    made_ms=START_MS,
-)
-NARROW = StoredKey(
-    id="bbbbbbbbbbbb",
-    name="bob ü",
-    role=AccessRole.CALLER,
-    agents=("echo", "weather"),
-    scopes=(Scope.READ, Scope.SEND),
-    digest=b"\0" * 32,
-    made_ms=START_MS + 1,
-    expires_ms=START_MS + 5,
-    limits=KeyLimits(max_open_tasks=3, max_daily_tokens=1 << 40),
-    rules=0,
-)
+from dragoman.store.keyring import SigningKey
+from tests.store.cases.bench import NARROW, START_MS, WIDE, Bench, new_task
 
 
-async def a_key_is_found_as_it_was_made(bench: Bench) -> None:
+async def test_a_key_is_found_as_it_was_made(bench: Bench) -> None:
     async with bench.store() as store:
         await store.keys.add(WIDE)
         await store.keys.add(NARROW)
@@ -45,14 +23,14 @@ async def a_key_is_found_as_it_was_made(bench: Bench) -> None:
         assert await store.keys.find("") is None
 
 
-async def a_key_for_nothing_is_not_a_key_for_all(bench: Bench) -> None:
+async def test_a_key_for_nothing_is_not_a_key_for_all(bench: Bench) -> None:
     async with bench.store() as store:
         nothing = replace(NARROW, agents=(), scopes=())
         await store.keys.add(nothing)
         assert await store.keys.find(nothing.id) == nothing
 
 
-async def keys_are_listed_oldest_first(bench: Bench) -> None:
+async def test_keys_are_listed_oldest_first(bench: Bench) -> None:
     async with bench.store() as store:
         assert await store.keys.all() == ()
         await store.keys.add(NARROW)
@@ -60,7 +38,7 @@ async def keys_are_listed_oldest_first(bench: Bench) -> None:
         assert await store.keys.all() == (NARROW, WIDE)
 
 
-async def the_limits_of_a_key_are_replaced_unless_it_is_revoked(bench: Bench) -> None:
+async def test_the_limits_of_a_key_are_replaced_unless_it_is_revoked(bench: Bench) -> None:
     async with bench.store() as store:
         await store.keys.add(WIDE)
         await store.keys.add(NARROW)
@@ -74,7 +52,7 @@ async def the_limits_of_a_key_are_replaced_unless_it_is_revoked(bench: Bench) ->
         assert await store.keys.find(WIDE.id) == replace(WIDE, limits=limits, revoked_ms=START_MS)
 
 
-async def a_key_is_revoked_once_and_stays_known(bench: Bench) -> None:
+async def test_a_key_is_revoked_once_and_stays_known(bench: Bench) -> None:
     async with bench.store() as store:
         await store.keys.add(WIDE)
         await store.keys.add(NARROW)
@@ -85,7 +63,7 @@ async def a_key_is_revoked_once_and_stays_known(bench: Bench) -> None:
         assert await store.keys.find(NARROW.id) == NARROW
 
 
-async def a_key_is_replaced_at_once_or_after_an_overlap_if_it_is_active(bench: Bench) -> None:
+async def test_a_key_is_replaced_at_once_or_after_an_overlap_if_it_is_active(bench: Bench) -> None:
     fresh = replace(NARROW, id="dddddddddddd", digest=b"\1" * 32, made_ms=START_MS + 2, expires_ms=None)
     async with bench.store() as store:
         await store.keys.add(WIDE)
@@ -110,7 +88,7 @@ async def a_key_is_replaced_at_once_or_after_an_overlap_if_it_is_active(bench: B
         assert await store.keys.find(last.id) == last, "both or neither"
 
 
-async def whether_a_key_was_ever_made_is_not_forgotten(bench: Bench) -> None:
+async def test_whether_a_key_was_ever_made_is_not_forgotten(bench: Bench) -> None:
     async with bench.store() as store:
         assert not await store.keys.any()
         await store.keys.add(WIDE)
@@ -119,7 +97,7 @@ async def whether_a_key_was_ever_made_is_not_forgotten(bench: Bench) -> None:
         assert await store.keys.any()
 
 
-async def an_id_is_given_once_and_the_neighbours_of_a_second_are_written(bench: Bench) -> None:
+async def test_an_id_is_given_once_and_the_neighbours_of_a_second_are_written(bench: Bench) -> None:
     async with bench.store() as store:
         await store.keys.add(WIDE)
         again, other, _ = await asyncio.gather(
@@ -134,7 +112,7 @@ async def an_id_is_given_once_and_the_neighbours_of_a_second_are_written(bench: 
         assert await store.head("t1") is not None
 
 
-async def the_first_signing_key_that_is_offered_wins(bench: Bench) -> None:
+async def test_the_first_signing_key_that_is_offered_wins(bench: Bench) -> None:
     first = SigningKey(kid="k1", jwk=b'{"kty":"OKP"}', made_ms=START_MS)
     second = SigningKey(kid="k2", jwk=b"{}", made_ms=START_MS)
     async with bench.store() as store:
@@ -145,7 +123,7 @@ async def the_first_signing_key_that_is_offered_wins(bench: Bench) -> None:
         assert await store.keys.signing_key(second) == first
 
 
-async def keys_survive_a_restart(bench: Bench) -> None:
+async def test_keys_survive_a_restart(bench: Bench) -> None:
     if not bench.durable:
         return
     mine = SigningKey(kid="k1", jwk=b"{}", made_ms=START_MS)
@@ -156,17 +134,3 @@ async def keys_survive_a_restart(bench: Bench) -> None:
         assert await store.keys.any()
         assert await store.keys.find(NARROW.id) == NARROW
         assert await store.keys.signing_key() == mine
-
-
-KEYS: tuple[Case, ...] = (
-    a_key_is_found_as_it_was_made,
-    a_key_for_nothing_is_not_a_key_for_all,
-    keys_are_listed_oldest_first,
-    the_limits_of_a_key_are_replaced_unless_it_is_revoked,
-    a_key_is_revoked_once_and_stays_known,
-    a_key_is_replaced_at_once_or_after_an_overlap_if_it_is_active,
-    whether_a_key_was_ever_made_is_not_forgotten,
-    an_id_is_given_once_and_the_neighbours_of_a_second_are_written,
-    the_first_signing_key_that_is_offered_wins,
-    keys_survive_a_restart,
-)

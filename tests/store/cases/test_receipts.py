@@ -9,23 +9,21 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from dragoman.store.api import Store
-from dragoman.store.outbox import Arrival, Due, Lane, QueuedAgain, Settled
+from dragoman.store.outbox import Lane, QueuedAgain, Settled
 from dragoman.store.receipts import RECEIPTS_MAX, Receipt, digest_of_body
-from tests.store.cases.bench import DAY_MS, START_MS, Bench, Case, by_run, chunk, ending
-from tests.store.cases.deliveries import CLAIM_MS, any_claimed, claimed, pushed_task, telling, told, webhook
-
-SHOWN = "https://hooks.example/in"
-
-
-def arrival(due: Due, at_ms: int) -> Arrival:
-    """The arrival of a delivery, answered with 202 after 12 ms."""
-    body = digest_of_body(due.delivery.body)
-    return Arrival(number=due.number, at_ms=at_ms, status=202, took_ms=12, url=SHOWN, digest=body)
-
-
-def arrived(due: Due, at_ms: int) -> Settled:
-    """The outcome of a call that leaves a receipt."""
-    return Settled(number=due.number, outcome="delivered", arrivals=(arrival(due, at_ms),))
+from tests.store.cases.bench import DAY_MS, START_MS, Bench, by_run, chunk, ending
+from tests.store.cases.deliveries import (
+    CLAIM_MS,
+    SHOWN,
+    any_claimed,
+    arrival,
+    arrived,
+    claimed,
+    pushed_task,
+    telling,
+    told,
+    webhook,
+)
 
 
 async def deliver_all(bench: Bench, store: Store) -> int:
@@ -42,7 +40,7 @@ def ids(receipts: Iterable[Receipt]) -> list[str]:
     return [receipt.id for receipt in receipts]
 
 
-async def a_delivery_that_arrived_leaves_a_receipt(bench: Bench) -> None:
+async def test_a_delivery_that_arrived_leaves_a_receipt(bench: Bench) -> None:
     async with bench.store() as store:
         await pushed_task(store, "t1", 1)
         await store.append(replace(by_run("t1", chunk("a")), deliveries=(telling(2, kept=True),)))
@@ -81,7 +79,7 @@ async def a_delivery_that_arrived_leaves_a_receipt(bench: Bench) -> None:
         assert await store.outbox.owed_count() == (0, 0)
 
 
-async def receipts_come_newest_first_by_the_page_and_by_the_task(bench: Bench) -> None:
+async def test_receipts_come_newest_first_by_the_page_and_by_the_task(bench: Bench) -> None:
     async with bench.store() as store:
         for task_id in ("t1", "t2"):
             await pushed_task(store, task_id, 1, 2, 3)
@@ -98,7 +96,7 @@ async def receipts_come_newest_first_by_the_page_and_by_the_task(bench: Bench) -
         assert await store.receipts.page(task_id="nobody") == ()
 
 
-async def deliveries_ahead_leave_receipts_with_the_last_one(bench: Bench) -> None:
+async def test_deliveries_ahead_leave_receipts_with_the_last_one(bench: Bench) -> None:
     async with bench.store() as store:
         await pushed_task(store, "t1", 1, 2, 3)
         now = bench.clock.ms
@@ -117,7 +115,7 @@ async def deliveries_ahead_leave_receipts_with_the_last_one(bench: Bench) -> Non
         assert [owed.id for owed in await store.outbox.owed()] == ["w-3"]
 
 
-async def a_delivery_that_arrived_twice_leaves_one_receipt(bench: Bench) -> None:
+async def test_a_delivery_that_arrived_twice_leaves_one_receipt(bench: Bench) -> None:
     """Its claim ran out while the first call was under way."""
     async with bench.store() as store:
         await pushed_task(store, "t1", 1)
@@ -132,7 +130,7 @@ async def a_delivery_that_arrived_twice_leaves_one_receipt(bench: Bench) -> None
         assert await store.outbox.owed_count() == (0, 0)
 
 
-async def a_task_keeps_its_newest_receipts(bench: Bench) -> None:
+async def test_a_task_keeps_its_newest_receipts(bench: Bench) -> None:
     async with bench.store() as store:
         await pushed_task(store, "t2", 1)
         await pushed_task(store, "t1", 1)
@@ -145,7 +143,7 @@ async def a_task_keeps_its_newest_receipts(bench: Bench) -> None:
         assert ids(await store.receipts.page(task_id="t2")) == ["w-1"]
 
 
-async def old_receipts_are_swept_and_no_others(bench: Bench) -> None:
+async def test_old_receipts_are_swept_and_no_others(bench: Bench) -> None:
     async with bench.store() as store:
         for day in range(3):
             await pushed_task(store, f"t{day}", 1)
@@ -157,7 +155,7 @@ async def old_receipts_are_swept_and_no_others(bench: Bench) -> None:
         assert [receipt.task_id for receipt in await store.receipts.page()] == ["t2"]
 
 
-async def receipts_go_with_their_task_and_not_with_their_webhook(bench: Bench) -> None:
+async def test_receipts_go_with_their_task_and_not_with_their_webhook(bench: Bench) -> None:
     async with bench.store() as store:
         for task_id in ("t1", "t2", "t3"):
             await pushed_task(store, task_id, 1)
@@ -176,7 +174,7 @@ async def receipts_go_with_their_task_and_not_with_their_webhook(bench: Bench) -
         assert [receipt.task_id for receipt in await store.receipts.page()] == ["t3"]
 
 
-async def a_delivery_that_arrived_is_queued_again_behind_what_waits(bench: Bench) -> None:
+async def test_a_delivery_that_arrived_is_queued_again_behind_what_waits(bench: Bench) -> None:
     async with bench.store() as store:
         await pushed_task(store, "t1", 1)
         await deliver_all(bench, store)
@@ -196,7 +194,7 @@ async def a_delivery_that_arrived_is_queued_again_behind_what_waits(bench: Bench
         assert await store.receipts.find("w-1") == found[0], "the newest one"
 
 
-async def nothing_is_queued_again_for_a_webhook_that_is_gone(bench: Bench) -> None:
+async def test_nothing_is_queued_again_for_a_webhook_that_is_gone(bench: Bench) -> None:
     async with bench.store() as store:
         await pushed_task(store, "t1", 1)
         again = telling(1, kept=True)
@@ -210,16 +208,3 @@ async def nothing_is_queued_again_for_a_webhook_that_is_gone(bench: Bench) -> No
         await store.outbox.register("t1", webhook(), ())
         assert await store.outbox.queue_again("t1", again, bench.clock.ms) is QueuedAgain.QUEUED
         assert await any_claimed(bench, store) == ["w-1"]
-
-
-RECEIPTS: tuple[Case, ...] = (
-    a_delivery_that_arrived_leaves_a_receipt,
-    receipts_come_newest_first_by_the_page_and_by_the_task,
-    deliveries_ahead_leave_receipts_with_the_last_one,
-    a_delivery_that_arrived_twice_leaves_one_receipt,
-    a_task_keeps_its_newest_receipts,
-    old_receipts_are_swept_and_no_others,
-    receipts_go_with_their_task_and_not_with_their_webhook,
-    a_delivery_that_arrived_is_queued_again_behind_what_waits,
-    nothing_is_queued_again_for_a_webhook_that_is_gone,
-)

@@ -4,7 +4,6 @@ Invariant: a case uses nothing but the Store protocol.
 """
 
 import asyncio
-from collections.abc import Awaitable
 from typing import Any
 
 from msgspec.structs import replace
@@ -27,7 +26,6 @@ from dragoman.store.api import (
 from tests.store.cases.bench import (
     START_MS,
     Bench,
-    Case,
     W,
     by_run,
     chunk,
@@ -39,36 +37,7 @@ from tests.store.cases.bench import (
     seqs,
     status,
 )
-
-
-class Unacknowledged:
-    """A store that makes every write, and loses the acknowledgement of as many as `lost` says."""
-
-    def __init__(self, store: Store, lost: int = 0) -> None:
-        self.lost = lost
-        self._store = store
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def create(self, new: NewTask) -> "asyncio.Future[Appended | Repeat]":
-        """As `Store.create`; raises OutcomeUnknown if the acknowledgement is lost."""
-        return self._acknowledge(self._store.create(new))
-
-    def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
-        """As `Store.append`; raises OutcomeUnknown if the acknowledgement is lost."""
-        return self._acknowledge(self._store.append(append))
-
-    def _acknowledge(self, written: "asyncio.Future[Appended | Repeat]") -> "asyncio.Future[Appended | Repeat]":
-        if not self.lost:
-            return written
-        self.lost -= 1
-        return asyncio.ensure_future(_lose(written))
-
-
-async def _lose(written: Awaitable[Appended | Repeat]) -> Appended | Repeat:
-    await written
-    raise OutcomeUnknown("the connection was lost")
+from tests.store.cases.engines import Unacknowledged
 
 
 async def _lost_then_repeated(store: Store, write: NewTask | Append) -> Appended | Repeat:
@@ -83,7 +52,7 @@ async def _lost_then_repeated(store: Store, write: NewTask | Append) -> Appended
     raise AssertionError("it was acknowledged")
 
 
-async def a_repeated_write_is_made_once_and_has_its_first_result(bench: Bench) -> None:
+async def test_a_repeated_write_is_made_once_and_has_its_first_result(bench: Bench) -> None:
     async with bench.store() as store:
         key = Dedupe(b"k", b"d", START_MS + 1000)
         made = await _lost_then_repeated(store, replace(new_task("t1", dedupe=key), write=1))
@@ -107,7 +76,7 @@ async def a_repeated_write_is_made_once_and_has_its_first_result(bench: Bench) -
         assert again == [spoken, leased], "whatever has been written since"
 
 
-async def a_repeated_write_that_was_never_made_is_made_now_or_refused(bench: Bench) -> None:
+async def test_a_repeated_write_that_was_never_made_is_made_now_or_refused(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
         ten = [replace(by_run("t1", chunk(str(number))), write=number, read_seq=1) for number in range(1, 11)]
@@ -121,7 +90,7 @@ async def a_repeated_write_that_was_never_made_is_made_now_or_refused(bench: Ben
         assert (await loaded(store, "t1")).seq == 12
 
 
-async def a_repeated_write_without_events_has_its_first_result(bench: Bench) -> None:
+async def test_a_repeated_write_without_events_has_its_first_result(bench: Bench) -> None:
     """The last one of its task is recognised. The guard refuses an earlier one."""
     async with bench.store() as store:
         await store.create(new_task("t1"))
@@ -142,7 +111,7 @@ async def a_repeated_write_without_events_has_its_first_result(bench: Bench) -> 
         assert (found.holder, found.epoch, found.seq) == ("h3", 3, 2)
 
 
-async def a_repeated_task_does_not_count_against_its_own_quota(bench: Bench) -> None:
+async def test_a_repeated_task_does_not_count_against_its_own_quota(bench: Bench) -> None:
     async with bench.store() as store:
         for number, quota in enumerate((Quota(1, 0, 1), Quota(0, 1, 1)), 1):
             new = replace(new_task(f"t{number}", owner=f"o{number}"), quota=quota, write=number)
@@ -152,7 +121,7 @@ async def a_repeated_task_does_not_count_against_its_own_quota(bench: Bench) -> 
             await refused(store.create(replace(new, head=replace(new.head, id="other"), write=9)), OverQuota)
 
 
-async def an_id_of_a_task_that_is_taken_is_refused(bench: Bench) -> None:
+async def test_an_id_of_a_task_that_is_taken_is_refused(bench: Bench) -> None:
     async with bench.store() as store:
         first = replace(new_task("t1"), write=1)
         await store.create(first)
@@ -164,7 +133,7 @@ async def an_id_of_a_task_that_is_taken_is_refused(bench: Bench) -> None:
         assert (await loaded(store, "t1")).seq == 1
 
 
-async def a_repeated_snapshot_and_its_repeats_are_kept_over_a_restart(bench: Bench) -> None:
+async def test_a_repeated_snapshot_and_its_repeats_are_kept_over_a_restart(bench: Bench) -> None:
     if not bench.durable:
         return
     write = replace(by_run("t1", chunk("a")), snapshot=record("t1", 2, TaskState.WORKING), write=7, read_seq=1)
@@ -174,13 +143,3 @@ async def a_repeated_snapshot_and_its_repeats_are_kept_over_a_restart(bench: Ben
     async with bench.store("h2") as store:
         assert await store.append(write) == first
         assert (await loaded(store, "t1")).snapshot == write.snapshot
-
-
-REPEATS: tuple[Case, ...] = (
-    a_repeated_write_is_made_once_and_has_its_first_result,
-    a_repeated_write_that_was_never_made_is_made_now_or_refused,
-    a_repeated_write_without_events_has_its_first_result,
-    a_repeated_task_does_not_count_against_its_own_quota,
-    an_id_of_a_task_that_is_taken_is_refused,
-    a_repeated_snapshot_and_its_repeats_are_kept_over_a_restart,
-)

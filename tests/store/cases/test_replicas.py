@@ -13,7 +13,6 @@ from tests.store.cases.bench import (
     AGENTS,
     START_MS,
     Bench,
-    Case,
     W,
     by_run,
     chunk,
@@ -60,7 +59,7 @@ def _offer(task_id: str, seq: int, holder: str) -> Append:
     )
 
 
-async def replicas_are_listed_as_long_as_they_live(bench: Bench) -> None:
+async def test_replicas_are_listed_as_long_as_they_live(bench: Bench) -> None:
     async with bench.store("h1") as store:
         await store.replicas.join("h2", address="http://two", agents=("b", "a"))
         one, two = await store.replicas.all()
@@ -75,7 +74,7 @@ async def replicas_are_listed_as_long_as_they_live(bench: Bench) -> None:
         assert [await store.replicas.alive(name) for name in ("h1", "h2", "never")] == [True, False, False]
 
 
-async def an_agent_is_absent_from_when_nobody_serves_it(bench: Bench) -> None:
+async def test_an_agent_is_absent_from_when_nobody_serves_it(bench: Bench) -> None:
     if not bench.shared:
         return
     async with bench.store("h1") as store:
@@ -89,7 +88,7 @@ async def an_agent_is_absent_from_when_nobody_serves_it(bench: Bench) -> None:
         assert await store.replicas.absent(60) == {"a", "c"}
 
 
-async def only_tasks_of_agents_that_somebody_asks_for_are_claimed(bench: Bench) -> None:
+async def test_only_tasks_of_agents_that_somebody_asks_for_are_claimed(bench: Bench) -> None:
     async with bench.store("h1") as store:
         await store.replicas.join("h2", address="", agents=("theirs",))
         for agent in ("echo", "other", "theirs", "nobodys"):
@@ -102,7 +101,7 @@ async def only_tasks_of_agents_that_somebody_asks_for_are_claimed(bench: Bench) 
         assert await _claimed(store, "h2", ("theirs",)) == ["theirs-queued", "theirs-left"]
 
 
-async def an_offer_counts_until_it_is_accepted(bench: Bench) -> None:
+async def test_an_offer_counts_until_it_is_accepted(bench: Bench) -> None:
     async with bench.store("h1") as store:
         await store.replicas.join("h2", address="", agents=AGENTS)
         for task_id in ("accepted", "ignored"):
@@ -125,7 +124,7 @@ async def an_offer_counts_until_it_is_accepted(bench: Bench) -> None:
         await refused(store.append(by_run("ignored", chunk("late"), epoch=2)), Fenced)
 
 
-async def an_offer_to_somebody_dead_is_claimed_at_once(bench: Bench) -> None:
+async def test_an_offer_to_somebody_dead_is_claimed_at_once(bench: Bench) -> None:
     async with bench.store("h1") as store:
         await store.create(new_task("t1"))
         await _ask(store, "t1", "h0")
@@ -134,7 +133,7 @@ async def an_offer_to_somebody_dead_is_claimed_at_once(bench: Bench) -> None:
         assert (claimed.epoch, claimed.offered_until_ms) == (3, bench.clock.ms + BEGIN_MS)
 
 
-async def a_claimed_task_shows_whether_anybody_has_begun_it(bench: Bench) -> None:
+async def test_a_claimed_task_shows_whether_anybody_has_begun_it(bench: Bench) -> None:
     async with bench.store("h1") as store:
         await store.replicas.join("h2", address="", agents=AGENTS)
         await store.create(new_task("queued", holder=None, state=TaskState.SUBMITTED))
@@ -148,7 +147,7 @@ async def a_claimed_task_shows_whether_anybody_has_begun_it(bench: Bench) -> Non
         assert (await loaded(store, "queued")).offered_until_ms is None
 
 
-async def a_keeper_is_kept_until_the_lease_ends_anew(bench: Bench) -> None:
+async def test_a_keeper_is_kept_until_the_lease_ends_anew(bench: Bench) -> None:
     async with bench.store("h1") as store:
         await store.create(new_task("t1"))
         assert (await loaded(store, "t1")).keeper is None
@@ -161,7 +160,7 @@ async def a_keeper_is_kept_until_the_lease_ends_anew(bench: Bench) -> None:
         assert (await loaded(store, "t1")).keeper is None
 
 
-async def an_event_for_other_webhooks_than_the_task_has_is_refused(bench: Bench) -> None:
+async def test_an_event_for_other_webhooks_than_the_task_has_is_refused(bench: Bench) -> None:
     async with bench.store("h1") as store:
         await store.create(new_task("t1"))
         said = replace(by_run("t1", chunk("x")), webhooks_version=0)
@@ -181,7 +180,7 @@ async def an_event_for_other_webhooks_than_the_task_has_is_refused(bench: Bench)
         assert (await loaded(store, "t1")).seq == 4
 
 
-async def nobody_writes_to_a_task_that_is_held(bench: Bench) -> None:
+async def test_nobody_writes_to_a_task_that_is_held(bench: Bench) -> None:
     async with bench.store("h1") as store:
         await store.create(new_task("t1"))
         await store.create(new_task("t2"))
@@ -202,7 +201,7 @@ async def nobody_writes_to_a_task_that_is_held(bench: Bench) -> None:
         assert seqs(await store.read("t1", 0, 1 << 20)) == list(range(1, 9))
 
 
-async def those_who_hold_a_task_come_one_after_the_other(bench: Bench) -> None:
+async def test_those_who_hold_a_task_come_one_after_the_other(bench: Bench) -> None:
     async def count(store: Store) -> None:
         async with store.hold("t1") as held:
             events = (chunk(str(held.stored.seq)),)
@@ -231,7 +230,7 @@ async def _orphans(store: Store, after: str, limit: int) -> tuple[list[str], str
     return [head.id for head in heads], last
 
 
-async def children_of_tasks_that_have_ended_are_found(bench: Bench) -> None:
+async def test_children_of_tasks_that_have_ended_are_found(bench: Bench) -> None:
     async with bench.store("h1") as store:
         for parent in ("ends", "works"):
             await store.create(new_task(parent))
@@ -252,7 +251,7 @@ async def children_of_tasks_that_have_ended_are_found(bench: Bench) -> None:
         assert await _orphans(store, "", 10) == (["c1", "c0"], "")
 
 
-async def delegated_tasks_past_their_deadline_are_found(bench: Bench) -> None:
+async def test_delegated_tasks_past_their_deadline_are_found(bench: Bench) -> None:
     async with bench.store("h1") as store:
         for child, deadline_ms in (("late", 10), ("later", 20), ("never", None), ("ended", 10)):
             new = new_task(child)
@@ -262,20 +261,3 @@ async def delegated_tasks_past_their_deadline_are_found(bench: Bench) -> None:
         assert [head.id for head in await store.overdue(10, 10)] == ["late"]
         assert [head.id for head in await store.overdue(20, 10)] == ["late", "later"]
         assert [head.id for head in await store.overdue(20, 1)] == ["late"]
-
-
-REPLICAS: tuple[Case, ...] = (
-    replicas_are_listed_as_long_as_they_live,
-    an_agent_is_absent_from_when_nobody_serves_it,
-    only_tasks_of_agents_that_somebody_asks_for_are_claimed,
-    an_offer_counts_until_it_is_accepted,
-    an_offer_to_somebody_dead_is_claimed_at_once,
-    a_claimed_task_shows_whether_anybody_has_begun_it,
-    a_keeper_is_kept_until_the_lease_ends_anew,
-    an_event_for_other_webhooks_than_the_task_has_is_refused,
-    nobody_writes_to_a_task_that_is_held,
-    those_who_hold_a_task_come_one_after_the_other,
-    children_of_tasks_that_have_ended_are_found,
-    delegated_tasks_past_their_deadline_are_found,
-)
-"""Cases for several replicas."""
