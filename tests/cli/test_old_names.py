@@ -87,6 +87,24 @@ def test_an_old_option_does_what_the_new_one_does_and_names_it(
     assert old[0] not in run(*words, "--help").output
 
 
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (("--dead", "--state", "delivered"), "--dead: goes without --state"),
+        (("--state", "dead", "--waiting"), "--waiting: goes without --state"),
+        (("--after", "7", "--cursor", "7"), "--after: goes without --cursor"),
+        (("--after", "7", "--state", "delivered"), "--after: goes with pending and dead deliveries; use --cursor"),
+        (("--before", "7"), "--before: goes with --state delivered; use --cursor"),
+        (("--before", "7", "--dead"), "--before: goes with --state delivered; use --cursor"),
+        (("--before", "0", "--state", "delivered"), "--cursor '0': is none that an earlier call showed"),
+    ],
+)
+def test_an_old_option_never_means_what_it_did_not_mean(run: Run, words: tuple[str, ...], fault: str) -> None:
+    refused = run("webhooks", "list", *words)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert f"Error: {fault}. Hint: " in refused.stderr
+
+
 def test_the_old_word_for_a_table_is_text(run: Run) -> None:
     old, new = (run("admin", "usage", "-o", form) for form in ("table", "text"))
     assert (old.exit_code, old.stdout) == (0, new.stdout)

@@ -177,11 +177,11 @@ def repeat_in_place(look: Callable[[], str], interval_s: float | None) -> None:
         repeat(lambda: screen.update(Text(look()), refresh=True), interval_s)
 
 
-def read_cursor(cursor: str) -> int:
-    """A cursor that is a number; 0 without one. Raises UsageError."""
+def read_cursor(cursor: str, least: int = 0) -> int:
+    """A cursor that is a number, at least `least`; 0 without one. Raises UsageError."""
     if not cursor:
         return 0
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 16):
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 16 and int(cursor) >= least):
         raise click.UsageError(f"--cursor {cursor!r}: is none that an earlier call showed")
     return int(cursor)
 

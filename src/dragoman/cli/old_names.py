@@ -1,6 +1,7 @@
 """Names of commands and options that have another name now: the old ones still work, and name the new on stderr.
 
-Invariant: a command or option that goes by its old name does exactly what the new one does. `--help` shows the new.
+Invariant: a command or option that goes by its old name does exactly what the new one does, and is refused where it
+was before. `--help` shows the new.
 """
 
 import os
@@ -55,6 +56,9 @@ class OldOption(click.Option):
         """Read the value; if there is one, tell the new name, and give the value to the new option."""
         value, args = super().handle_parse_result(ctx, opts, args)
         if ctx.get_parameter_source(self.name) is ParameterSource.COMMANDLINE:
+            if self._to in opts:
+                raise click.UsageError(f"{self.opts[0]}: goes without {self._new.partition(' ')[0]}")
+            ctx.meta[f"{__name__}.{self._to}"] = self.opts[0]
             ctx.params[self._to] = value
             ctx.set_parameter_source(self._to, ParameterSource.COMMANDLINE)
             if not ctx.resilient_parsing:
@@ -65,6 +69,12 @@ class OldOption(click.Option):
 def old_option(old: str, to: str, new: str, **given: Any) -> Callable[[Any], Any]:
     """An option's old name `old`, for the option `new`, whose value the command gets as `to`."""
     return click.option(old, cls=OldOption, to=to, new=new, **given)
+
+
+def old_name_given(to: str) -> str:
+    """The old name by which the running command was given its parameter `to`; empty if it was by the new one."""
+    name: str = click.get_current_context().meta.get(f"{__name__}.{to}", "")
+    return name
 
 
 def tell_new_name(old: str, new: str) -> None:

@@ -13,7 +13,7 @@ from dragoman.cli.admin.receipts import answer
 from dragoman.cli.admin.server import Desk, TaskPlace, finish, read_pages, with_server
 from dragoman.cli.arguments import WholeNumber
 from dragoman.cli.listing import Listing, list_rows, lists, read_cursor
-from dragoman.cli.old_names import old_option
+from dragoman.cli.old_names import old_name_given, old_option
 from dragoman.cli.tables import json_flag, print_line, second
 from dragoman.cli.webhook_hosts import pause, paused, resume, show
 
@@ -64,8 +64,11 @@ def list_(place: TaskPlace, state: str | None, task_id: str | None, limit: int, 
     """List pending and dead deliveries, or those that arrived."""
     from dragoman.admin.webhooks import LIST_DELIVERED, LIST_WEBHOOKS, DeliveryQuery
 
-    number = read_cursor(cursor)
     arrived = state == "delivered"
+    if old_name_given("cursor") == ("--after" if arrived else "--before"):
+        where = "pending and dead deliveries" if arrived else "--state delivered"
+        raise click.UsageError(f"{old_name_given('cursor')}: goes with {where}; use --cursor")
+    number = read_cursor(cursor, 1 if arrived else 0)
     question = LIST_DELIVERED if arrived else LIST_WEBHOOKS
     query = DeliveryQuery(
         state=cast("DeliveryState | None", state),
