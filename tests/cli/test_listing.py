@@ -46,6 +46,35 @@ def test_every_list_has_the_same_options(run: Run, words: tuple[str, ...]) -> No
         assert option in told
 
 
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        (("webhooks", "list"), "host"),
+        (("admin", "tasks", "list"), "created_at"),
+        (("keys", "list", "--cursor", "7"), "limits"),
+        (("audit", "--principal", "nobody"), "reason"),
+        (("admin", "usage"), "model"),
+        (("agents", "list"), "ok"),
+    ],
+)
+def test_a_list_without_rows_knows_its_fields(run: Run, words: tuple[str, ...], field: str) -> None:
+    chosen = run(*words, "--fields", field, "-o", "csv")
+    assert (chosen.exit_code, chosen.stdout) == (0, f"{field}\n")
+
+
+@pytest.mark.parametrize("words", [("webhooks", "list"), ("admin", "tasks", "list")], ids=" ".join)
+def test_a_sheet_without_rows_has_the_head_of_one_with_rows(run: Run, words: tuple[str, ...]) -> None:
+    names = run(*words, "-o", "csv").stdout.strip().split(",")
+    wrong = run(*words, "--fields", "nothing")
+    assert names[0] in ("id", "number")
+    assert {"agent", "key" if "tasks" in words else "http_status"} <= set(names)
+    assert (wrong.exit_code, f"there are {', '.join(names)}. Hint" in wrong.stderr) == (2, True)
+
+
+def test_a_page_behind_the_last_one_says_so(run: Run) -> None:
+    assert run("keys", "list", "--cursor", "3").stderr == "There are no more.\n"
+
+
 @pytest.mark.parametrize("words", LISTS, ids=" ".join)
 @pytest.mark.parametrize("form", ["json", "jsonl", "csv", "name", "text"])
 def test_every_list_is_printed_in_every_form(run: Run, words: tuple[str, ...], form: str) -> None:

@@ -5,7 +5,7 @@ is found stands where it is found: `engine/admin/administration.py` has a functi
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_type_hints
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -94,6 +94,13 @@ class Question(Struct, Generic[Given, Answer], frozen=True, kw_only=True):
     def quiet_about(self, given: Given, answer: Answer) -> bool:
         """Whether an answer from a store needs no entry."""
         return self.quiet if isinstance(self.quiet, bool) else self.quiet(given, answer)
+
+    def line_members(self) -> tuple[str, ...]:
+        """The names of what a line has, in their order."""
+        assert self.answer is not None
+        lines: Any = get_type_hints(self.answer)[self.lines]
+        members: tuple[str, ...] = lines.__args__[0].__struct_fields__
+        return members
 
     def next_page(self, given: Given, answer: Answer) -> Given | None:
         """What to ask for the page after `answer`; None after the last one."""

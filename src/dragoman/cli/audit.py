@@ -78,7 +78,7 @@ def audit(
 
     if everything and cursor:
         raise click.UsageError("--cursor: goes without --all, which begins with the oldest")
-    read_cursor(cursor)
+    read_cursor(cursor, 1)
     now_ms = SystemClock().now_ms()
     wanted = AuditQuery(
         principal=principal,

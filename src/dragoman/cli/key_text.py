@@ -58,7 +58,8 @@ def key_listing(keys: "Sequence[KeyLine]", empty: str = "") -> Listing:
     """The keys as rows."""
     from dragoman.admin.keys import LIST_KEYS
 
-    return list_rows(LIST_KEYS, list(map(public_fields, keys)), words=WORDS, empty=empty)
+    members = [column.field for column in LIST_KEYS.columns]
+    return list_rows(LIST_KEYS, list(map(public_fields, keys)), words=WORDS, empty=empty, members=members)
 
 
 def limits_text(limits: "KeyLimits | None") -> str:

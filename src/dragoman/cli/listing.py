@@ -36,7 +36,8 @@ class Listing(Struct, frozen=True, kw_only=True):
     of the text, and another table may stand `below` it. `name` is the field of `-o name`. `document` is what `-o json`
     prints, with the rows in its member `member`: an array of rows without a document, JSON lines with `lines`.
     `next_cursor` continues the list; empty at its end. `empty` is told on stderr instead of a table without rows, and
-    `remarks` after the rows. `fields` are those of csv, unless the user chooses some; all without.
+    `remarks` after the rows. `fields` are those of csv, unless the user chooses some; all without. `members` are the
+    names that a row would have, for a list without rows.
     """
 
     rows: Sequence[Any]
@@ -52,11 +53,14 @@ class Listing(Struct, frozen=True, kw_only=True):
     empty: str = "There are none."
     remarks: Sequence[str] = ()
     fields: Sequence[str] = ()
+    members: Sequence[str] = ()
 
 
 def list_rows(question: AnyQuestion, rows: Sequence[Any], **more: Any) -> Listing:
     """Rows with the columns of their question; `more` are other fields of the listing."""
-    return Listing(rows=rows, columns=question.columns, member=question.lines, **({"empty": question.none} | more))
+    members = () if rows else question.line_members()
+    given = {"empty": question.none, "members": members} | more
+    return Listing(rows=rows, columns=question.columns, member=question.lines, **given)
 
 
 def rows_of(question: Question[Any, Answer], answer: Answer, **more: Any) -> Listing:
@@ -199,7 +203,8 @@ def _cut(listing: Listing, limit: int | None, cursor: str) -> Listing:
     document = listing.document
     if document is not None:
         document = replace(document, **{listing.member: shown})
-    return replace(listing, rows=shown, next_cursor=more, document=document, footer=None, below="")
+    empty = "There are no more." if first else listing.empty
+    return replace(listing, rows=shown, next_cursor=more, document=document, footer=None, below="", empty=empty)
 
 
 def _print_all(found: Iterator[Listing], form: str, chosen: Sequence[str]) -> None:
@@ -211,7 +216,7 @@ def _print(listing: Listing, form: str, chosen: Sequence[str], *, head: bool) ->
     """Print the rows in a form, with the head above them if that has one, and on stderr how the list goes on."""
     rows = [_members(row) for row in listing.rows]
     known = _known_fields(listing, rows)
-    for name in chosen:
+    for name in chosen if rows or listing.members else ():
         if name not in known:
             raise click.UsageError(f"--fields {name!r}: there are {', '.join(known)}")
     if form == "text":
@@ -311,6 +316,6 @@ def _only(row: Mapping[str, Any], chosen: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _known_fields(listing: Listing, rows: Sequence[Mapping[str, Any]]) -> Sequence[str]:
-    """The names that rows have, and those of the columns."""
-    of_rows = (name for row in rows[:1] for name in row)
-    return list(dict.fromkeys([*of_rows, *listing.fields, *(each.field for each in listing.columns)]))
+    """The names that rows have or would have, and those of the columns."""
+    of_rows = [name for row in rows[:1] for name in row]
+    return list(dict.fromkeys([*of_rows, *listing.members, *listing.fields, *(each.field for each in listing.columns)]))
