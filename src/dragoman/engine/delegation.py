@@ -127,7 +127,7 @@ class Delegations:
             child = known if known is not None else await self._create(run, child_id, order)
         except A2AError as refused:
             self._note(run.head, order.agent, "", type(refused).__name__)
-            said = Message(message_id=new_id(), role=Role.AGENT, parts=(Part(text=str(refused)),))
+            said = _said(str(refused))
             now = timestamp(self._clock.now_ms())
             return Delegated(number, order.agent, "", TaskState.REJECTED, now, said)
         self._awaited[child_id] = child
@@ -140,7 +140,7 @@ class Delegations:
             record = child.record()
             message = record.status.message
             if record.state is TaskState.CANCELED and message is None and (why := late or self._late(child)):
-                message = Message(message_id=new_id(), role=Role.AGENT, parts=(Part(text=why),))
+                message = _said(why)
             at = timestamp(self._clock.now_ms())
             came = Delegated(number, order.agent, child_id, record.state, at, message, record.artifacts, record.usage)
             return await self._files.delegated(came)
@@ -155,7 +155,7 @@ class Delegations:
         return self._failed_as_deleted(number, agent, child_id) if child_id in self._deleted else None
 
     def _failed_as_deleted(self, number: int, agent: str, child_id: str) -> Delegated:
-        said = Message(message_id=new_id(), role=Role.AGENT, parts=(Part(text=DELETED.format(agent)),))
+        said = _said(DELETED.format(agent))
         return Delegated(number, agent, child_id, TaskState.FAILED, timestamp(self._clock.now_ms()), said)
 
     async def _create(self, run: ParentRun, child_id: str, order: Delegation) -> Log:
@@ -414,3 +414,7 @@ async def _moved(child: Log, watch: _Watch | None, loop: asyncio.AbstractEventLo
 
 def _answer_id(child: Log, number: str) -> str:
     return f"{child.head.id}-answer-{number}"
+
+
+def _said(text: str) -> Message:
+    return Message(message_id=new_id(), role=Role.AGENT, parts=(Part(text=text),))

@@ -170,14 +170,23 @@ class Intake:
     async def _answer_directly(
         self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None
     ) -> Taken | Message | None:
-        """Let an agent answer that needs no task; None if this message needs one. Raises UnsupportedOperation."""
-        if runner.traits.direct == "auto":
-            if send.push_config or send.return_immediately or self._files.large(send.message.parts):
-                return None
-            return await self._answer_or_task(runner, call, send, dedupe)
+        """Let an agent answer that needs no task; None if this message needs one. Raises UnsupportedOperation.
+
+        A repeated call gets the same answer. That is a task if the call was first made to a replica that does not serve
+        the agent.
+        """
+        automatic = runner.traits.direct == "auto"
+        if automatic and (send.push_config or send.return_immediately or self._files.large(send.message.parts)):
+            return None
         if send.push_config is not None:
             place = call.manners.webhook
             raise UnsupportedOperation(f"{place}: {call.agent} answers with a message, not a task: leave it out")
+        if dedupe is not None and (repeat := await self._store.recall(dedupe.key)) is not None:
+            if (taken := await self._repeated(call, repeat, dedupe)) is not None:
+                return taken
+            dedupe = self._instead(call, repeat, dedupe)
+        if automatic:
+            return await self._answer_or_task(runner, call, send, dedupe)
         return await self._answer(runner, call, send, dedupe)
 
     async def _add_webhook(
@@ -409,14 +418,7 @@ class Intake:
         return written
 
     async def _answer(self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None) -> Taken | Message:
-        """Run a direct agent and return its answer. A repeated call gets the same answer.
-
-        That is a task if the call was first made to a replica that does not serve the agent.
-        """
-        if dedupe is not None and (repeat := await self._store.recall(dedupe.key)) is not None:
-            if (taken := await self._repeated(call, repeat, dedupe)) is not None:
-                return taken
-            dedupe = self._instead(call, repeat, dedupe)
+        """Run a direct agent and return its answer, or that of the same call, which another replica took meanwhile."""
         head, message = self._head(call, send, self._clock.now_ms())
         run = DirectRun(runner, head, replace(message, task_id=None), self._services)
         deadline_s, timeout_s = runner.traits.deadline_s, self._settings.blocking_timeout_s
@@ -447,10 +449,6 @@ class Intake:
 
         A caller that leaves changes nothing. A call that is repeated meanwhile waits for the same run.
         """
-        if dedupe is not None and (repeat := await self._store.recall(dedupe.key)) is not None:
-            if (taken := await self._repeated(call, repeat, dedupe)) is not None:
-                return taken
-            dedupe = self._instead(call, repeat, dedupe)
         run: AutoRun | None = None
         if dedupe is not None and dedupe.key in self._undecided:
             digest, run = self._undecided[dedupe.key]

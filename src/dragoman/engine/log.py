@@ -13,6 +13,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman.engine.folding import fold_aside
 from dragoman.engine.followers import Followers, Peers
 from dragoman.engine.rules import Decision, Row
 from dragoman.engine.stopping import Stopping
@@ -492,6 +493,12 @@ class Log:
 async def read_whole(task: Log) -> tuple[Logged, ...]:
     """Read the whole log, as far as it has not been pruned. Raises StoreError."""
     return await task.store.read(task.head.id, 0, WHOLE_LOG_BYTES)
+
+
+async def read_record(task: Log, seq: int) -> Record | None:
+    """The task as it stood after the event `seq`; None if its log has been pruned. Raises StoreError."""
+    log = [logged for logged in await read_whole(task) if logged.seq <= seq]
+    return await fold_aside(len(log), lambda: fold(task.head, None, log)) if len(log) == seq else None
 
 
 async def reread(log: Log) -> bool:

@@ -14,11 +14,10 @@ from dragoman.engine import policy
 from dragoman.engine.api import Runner
 from dragoman.engine.cancellations import Cancellations
 from dragoman.engine.files import Files
-from dragoman.engine.folding import fold_aside
 from dragoman.engine.handler import Answered, OpenStream
 from dragoman.engine.intake import Intake
 from dragoman.engine.leases import Neighbours
-from dragoman.engine.log import Log, await_contact, await_settled, check_kept, read_whole
+from dragoman.engine.log import Log, await_contact, await_settled, check_kept, read_record
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.rules import Decision, NoteCancel
 from dragoman.engine.runs.endings import refusal_of
@@ -39,7 +38,7 @@ from dragoman.model.errors import (
     UnsupportedOperation,
 )
 from dragoman.model.ids import Clock
-from dragoman.model.lifecycle import SETTLED, fold
+from dragoman.model.lifecycle import SETTLED
 from dragoman.model.message import Message
 from dragoman.model.operations import (
     Call,
@@ -271,10 +270,7 @@ class Operations:
         """The task as it stood with the event `settled`, if it has gone on since. Raises StoreError."""
         if settled == task.settled_seq or not settled:
             return task.record()
-        log = [logged for logged in await read_whole(task) if logged.seq <= settled]
-        if not log or log[0].seq != 1:  # it has been pruned
-            return task.record()
-        return await fold_aside(len(log), lambda: fold(task.head, None, log))
+        return await read_record(task, settled) or task.record()
 
     def _outcome(self, call: Call, send: SendMessage, task: Log, record: Record, *, settled: bool) -> Record:
         """Return the task to the sender that waited for it. Raises the error that its dialect has instead."""

@@ -13,12 +13,11 @@ from msgspec import Struct
 from dragoman.engine import policy
 from dragoman.engine.handler import Direct, Snapshot, StreamItem
 from dragoman.engine.intake import Taken
-from dragoman.engine.log import Log, read_whole
+from dragoman.engine.log import Log, read_record
 from dragoman.engine.stopping import Stopping
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import TaskNotFound, UnsupportedOperation
 from dragoman.model.events import Logged, StatusChanged, seq_and_frame
-from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message
 from dragoman.model.operations import Call, StreamMessage
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead
@@ -273,9 +272,8 @@ class Tails:
             return await self._after(task, call.after, ends=True, folds=call.folds)
         if task.seq == seq:
             return self._tail(task, seq, Snapshot(task.record(), send.history_length), ends=True)
-        log = [logged for logged in await read_whole(task) if logged.seq <= seq]
-        if len(log) == seq:
-            return self._tail(task, seq, Snapshot(fold(task.head, None, log), send.history_length), ends=True)
+        if (record := await read_record(task, seq)) is not None:
+            return self._tail(task, seq, Snapshot(record, send.history_length), ends=True)
         return self._tail(task, task.seq, Snapshot(task.record(), send.history_length), ends=True)
 
     async def of_task(self, call: Call, task_id: str) -> Tail:
@@ -320,11 +318,8 @@ class Tails:
             if not following or following[0].seq != first + 1:
                 return self._tail(task, task.seq, Snapshot(task.record()), ends=ends)
         base = None
-        if folds and first > 0:
-            log = [logged for logged in await read_whole(task) if logged.seq <= first]
-            if len(log) < first:  # some of these events cannot be read
-                return self._tail(task, task.seq, Snapshot(task.record()), ends=ends)
-            base = fold(task.head, None, log)
+        if folds and first > 0 and (base := await read_record(task, first)) is None:
+            return self._tail(task, task.seq, Snapshot(task.record()), ends=ends)
         return self._tail(task, first, None, ends=ends, base=base)
 
     def _tail(

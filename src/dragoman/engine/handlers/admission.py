@@ -71,6 +71,7 @@ class Admission:
         stops: KeyStops | None = None,
     ) -> None:
         self._handler = handler
+        self.dialect_of, self.agent_of = handler.dialect_of, handler.agent_of  # there is nothing to add
         self._stops = stops
         self._rates = rates
         self._streams = streams
@@ -108,14 +109,6 @@ class Admission:
         if self._exempt is not None and call.principal.id not in self._exempt:
             self._note_allowed(call, kind, stream.head)
         return stream
-
-    async def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
-        """See `engine.handler.Handler.dialect_of`."""
-        return await self._handler.dialect_of(task_id, principal, agent, mount)
-
-    async def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
-        """See `engine.handler.Handler.agent_of`."""
-        return await self._handler.agent_of(task_id, principal, mount)
 
     def note(self, entry: AuditEntry) -> None:
         """Note a refusal that happened before there was a call, such as a request without a key."""

@@ -4,7 +4,7 @@ Invariant: nothing that leaves here refers to a place in the blob store. An item
 only.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -12,7 +12,6 @@ from dragoman.engine.files import Links, LinksAt
 from dragoman.engine.handler import Answered, Direct, Handler, OpenStream, Snapshot, StreamItem
 from dragoman.model.events import Logged
 from dragoman.model.operations import Call
-from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead
 
 
@@ -21,6 +20,7 @@ class FileLinks:
 
     def __init__(self, handler: Handler, links: Links) -> None:
         self._handler = handler
+        self.dialect_of, self.agent_of = handler.dialect_of, handler.agent_of  # there is nothing to add
         self._links = links
 
     async def call(self, call: Call) -> Answered:
@@ -31,14 +31,6 @@ class FileLinks:
         """See `engine.handler.Handler.stream`."""
         return FileLinksStream(await self._handler.stream(call), self._links.at(call.base))
 
-    async def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
-        """See `engine.handler.Handler.dialect_of`."""
-        return await self._handler.dialect_of(task_id, principal, agent, mount)
-
-    async def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
-        """See `engine.handler.Handler.agent_of`."""
-        return await self._handler.agent_of(task_id, principal, mount)
-
 
 class FileLinksStream:
     """A stream with links in place of large files: see `engine.handler.Stream`.
@@ -46,11 +38,12 @@ class FileLinksStream:
     An item without files passes through unchanged, with the encoded frames that it shares with other streams.
     """
 
-    __slots__ = ("_links", "_stream", "base", "head")
+    __slots__ = ("_links", "_stream", "base", "close", "head", "when_closed")
 
     def __init__(self, stream: OpenStream, links: LinksAt) -> None:
         self.head: TaskHead | None = stream.head
         self.base: Record | None = None if stream.base is None else links.record(stream.base)
+        self.close, self.when_closed = stream.close, stream.when_closed
         self._stream = stream
         self._links = links
 
@@ -63,14 +56,6 @@ class FileLinksStream:
         """The next batch: see `engine.handler.Stream.next`."""
         batch = await self._stream.next(wait_s)
         return [self._linked(item) for item in batch] if batch else batch
-
-    def close(self) -> None:
-        """The caller has left: see `engine.handler.Stream.close`."""
-        self._stream.close()
-
-    def when_closed(self, done: Callable[[], None]) -> None:
-        """See `engine.handler.OpenStream.when_closed`."""
-        self._stream.when_closed(done)
 
     def _linked(self, item: StreamItem) -> StreamItem:
         match item:

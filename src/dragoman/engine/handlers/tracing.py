@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from dragoman.engine.handler import Answered, Handler, OpenStream
 from dragoman.model.errors import A2AError
 from dragoman.model.operations import Call, CancelTask, SendMessage
-from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead
 
 
@@ -48,6 +47,7 @@ class Traced:
 
     def __init__(self, handler: Handler, tracer: Tracer) -> None:
         self._handler = handler
+        self.dialect_of, self.agent_of = handler.dialect_of, handler.agent_of  # there is nothing to add
         self._tracer = tracer
 
     async def call(self, call: Call) -> Answered:
@@ -85,14 +85,6 @@ class Traced:
             raise
         finally:
             span.ended(error)
-
-    async def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
-        """See `engine.handler.Handler.dialect_of`."""
-        return await self._handler.dialect_of(task_id, principal, agent, mount)
-
-    async def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
-        """See `engine.handler.Handler.agent_of`."""
-        return await self._handler.agent_of(task_id, principal, mount)
 
     def _span(self, call: Call) -> Answering | None:
         match call.operation:

@@ -37,9 +37,10 @@ class TaskExecution(Protocol):
 
 
 class OverExecution(Struct, frozen=True):
-    """Stands in for an execution that is over: see `TaskExecution`."""
+    """Stands in for an execution that is over, or whose outcome is decided: see `TaskExecution` and `Undecided`."""
 
     canceled: bool
+    open: bool = False
 
     def abandon(self) -> None:
         """Do nothing."""
@@ -51,6 +52,9 @@ class OverExecution(Struct, frozen=True):
         """Do nothing."""
 
     def fail(self, end: End) -> None:
+        """Do nothing."""
+
+    def become_task(self) -> None:
         """Do nothing."""
 
 

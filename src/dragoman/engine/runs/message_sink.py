@@ -9,10 +9,9 @@ from collections import deque
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
-from msgspec import Struct
-
 from dragoman.engine.api import Hear, Past, Sink
 from dragoman.engine.lineage import full_lineage
+from dragoman.engine.runs.execution import OVER, OVER_CANCELED
 from dragoman.engine.runs.run_writer import BUFFER_BYTES_MAX, weigh
 from dragoman.engine.runs.services import RunServices
 from dragoman.engine.words import WORKING, Ask, Delegation, Note, Say, Waiting, Working
@@ -128,7 +127,7 @@ class MessageSink:
     def _release(self, *, canceled: bool) -> None:
         """Drop the execution, whose outcome is decided: the two form a cycle (see `RunWriter.release`)."""
         if self._execution is not None:
-            self._execution = DECIDED_CANCELED if canceled else DECIDED
+            self._execution = OVER_CANCELED if canceled else OVER
 
     # -- engine.api.Sink -----------------------------------------------------------------------------------------------
 
@@ -237,20 +236,3 @@ class MessageSink:
         assert self._execution is not None
         self._execution.become_task()
         return await asyncio.shield(self._taken_over())
-
-
-class DecidedExecution(Struct, frozen=True):
-    """Stands in for an execution whose outcome is decided: see `Undecided`."""
-
-    canceled: bool
-
-    @property
-    def open(self) -> bool:
-        """It is not."""
-        return False
-
-    def become_task(self) -> None:
-        """Do nothing."""
-
-
-DECIDED, DECIDED_CANCELED = DecidedExecution(False), DecidedExecution(True)
