@@ -4,11 +4,12 @@ Invariant: a value that cannot be written raises InvalidParams, which names the 
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
+from msgspec import Struct
 
 from dragoman.dialects.operations import FieldKind, FieldRow, OperationRow, OperationTable, default_of
 from dragoman.model import ids
@@ -17,6 +18,8 @@ from dragoman.model.operations import DeletePushConfig, GetPushConfig, ListTasks
 from dragoman.model.task import TaskState
 
 Json = dict[str, Any]
+
+R = TypeVar("R")
 
 _ID = re.compile(r"\{(\w+)\}")
 
@@ -53,12 +56,13 @@ def segment(text: str, field: str) -> str:
         raise _not_unicode() from None
 
 
-def query(**values: Any) -> str:
-    """Build a query with its question mark from the values present; empty if there are none."""
-    given = present(values)
-    spelled = {name: "true" if value is True else value for name, value in given.items()}
+def query(members: Json) -> str:
+    """Build a query with its question mark; empty if there are no members."""
+    if not members:
+        return ""
+    spelled = {name: "true" if value is True else value for name, value in members.items()}
     try:
-        return "?" + urlencode(spelled, quote_via=quote) if spelled else ""
+        return "?" + urlencode(spelled, quote_via=quote)
     except UnicodeEncodeError:
         raise _not_unicode() from None
 
@@ -76,7 +80,7 @@ def encoded(value: Any) -> bytes:
         raise _not_unicode() from None
 
 
-def row_of(operation: Operation, table: OperationTable, system: str) -> OperationRow:
+def row_of(operation: Operation, table: Mapping[type[Operation], R], system: str) -> R:
     """Return the operation's row. Raises UnsupportedOperation if the version lacks it, or a page by its offset."""
     row = table.get(type(operation))
     if row is None:
@@ -88,45 +92,78 @@ def row_of(operation: Operation, table: OperationTable, system: str) -> Operatio
 
 def check_id(operation: Operation, reaches: str) -> None:
     """Raise UnsupportedOperation for an operation on a webhook that is not named, which only some dialects allow."""
-    if isinstance(operation, GetPushConfig | DeletePushConfig) and not operation.id:
+    if isinstance(operation, (GetPushConfig, DeletePushConfig)) and not operation.id:
         raise UnsupportedOperation(f"{reaches} by its id only: list them to find it")
 
 
-def plain_fields(rows: Iterable[FieldRow], operation: Operation, states: Mapping[TaskState, str]) -> Json:
-    """Return the plain fields of an operation by their names in JSON, without those that say nothing.
+class JsonCall(Struct, frozen=True):
+    """How an operation is written in JSON.
 
-    `states` spells states. The id of the last event seen is not among them: it goes into a header.
+    `members` returns its plain fields by their names, without those that say nothing; `path` the path with its ids;
+    `address` the path with a query of the other fields, except for the tenant, which is left to the dialect.
     """
-    members: Json = {}
+
+    row: OperationRow
+    members: Callable[[Operation], Json]
+    path: Callable[[Operation], str]
+    address: Callable[[Operation], str]
+
+
+def json_calls(table: OperationTable, states: Mapping[TaskState, str]) -> Mapping[type[Operation], JsonCall]:
+    """Return how the operations of a version are written; `states` spells states."""
+    return {kind: _json_call(row, states) for kind, row in table.items()}
+
+
+def _json_call(row: OperationRow, states: Mapping[TaskState, str]) -> JsonCall:
+    rest = [field for field in row.fields if field.name != "tenant" and f"{{{field.name}}}" not in row.path]
+    path, others = _path_of(row), compile_members(row.operation, rest, states)
+
+    def address(operation: Operation) -> str:
+        return path(operation) + query(others(operation))
+
+    return JsonCall(row, compile_members(row.operation, row.fields, states), path, address)
+
+
+def compile_members(
+    kind: type[Operation], rows: Iterable[FieldRow], states: Mapping[TaskState, str]
+) -> Callable[[Any], Json]:
+    """Compile the function that returns the plain fields of an operation by their names in JSON.
+
+    Fields that say nothing are left out, and so is the id of the last event seen, which goes into a header. The source
+    is Python with lines for each field: a GetTask takes 1 µs then, and 3 µs in a loop over the rows.
+    """
+    lines = ["def write(given):", "    members = {}"]
     for field in rows:
-        value = getattr(operation, field.name)
-        if field.kind in (FieldKind.SEQ, FieldKind.WEBHOOK) or value in (None, ""):
+        if field.kind in (FieldKind.SEQ, FieldKind.WEBHOOK):
             continue
-        if not value and value == default_of(type(operation), field):
-            continue
-        if field.kind is FieldKind.STATE:
-            value = states[value]
-        elif field.kind is FieldKind.TIME:
-            value = moment(value)
-        members[field.json_name] = value
-    return members
+        default = default_of(kind, field)
+        empty_says_nothing = field.kind is FieldKind.TEXT or (default is not None and not default)
+        value = _SPELLED.get(field.kind, "value")
+        lines += [
+            f"    value = given.{field.name}",
+            f"    if {'value' if empty_says_nothing else 'value is not None'}:",
+            f"        members[{field.json_name!r}] = {value}",
+        ]
+    scope: dict[str, Any] = {"states": states, "moment": moment}
+    exec("\n".join([*lines, "    return members"]), scope)
+    write: Callable[[Any], Json] = scope["write"]
+    return write
 
 
-def path_of(row: OperationRow, operation: Operation) -> str:
-    """Return the path of an operation over HTTP+JSON, with its ids."""
-
-    def filled(place: re.Match[str]) -> str:
-        value = task_id_of(operation) if place[1] == "task_id" else getattr(operation, place[1])
-        return segment(value, "taskId" if place[1] == "task_id" else place[1])
-
-    return _ID.sub(filled, row.path)
+_SPELLED = {FieldKind.STATE: "states[value]", FieldKind.TIME: "moment(value)"}
+"""Values that JSON spells otherwise than the model."""
 
 
-def path_and_query(row: OperationRow, operation: Operation, states: Mapping[TaskState, str]) -> str:
-    """Return the path with the plain fields that are not in it; the tenant is left to the dialect."""
-    in_path = {field.json_name for field in row.fields if f"{{{field.name}}}" in row.path}
-    rest = plain_fields(row.fields, operation, states).items()
-    return path_of(row, operation) + query(**{name: value for name, value in rest if name not in {*in_path, "tenant"}})
+def _path_of(row: OperationRow) -> Callable[[Operation], str]:
+    """Compile the function that writes the path of an operation over HTTP+JSON, with its ids."""
+    source = _ID.sub(lambda place: _ID_SOURCES[place[1]], row.path)
+    path: Callable[[Operation], str] = eval(
+        f'lambda given: f"{source}"', {"segment": segment, "task_id_of": task_id_of}
+    )
+    return path
+
+
+_ID_SOURCES = {"id": "{segment(given.id, 'id')}", "task_id": "{segment(task_id_of(given), 'taskId')}"}
 
 
 def _not_unicode() -> InvalidParams:

@@ -276,14 +276,15 @@ def update(value: object, read_part: ReadPart = part) -> Update:
 def complete(update: Update) -> Update:
     """Return what came in protobuf with what its message has no field for: ids of artifacts, progress and usage."""
     match update:
+        case ArtifactUpdate():
+            artifact = _with_id(update.artifact, update.task_id)
+            return update if artifact is update.artifact else replace(update, artifact=artifact)
         case Task() if not all(each.artifact_id for each in update.artifacts):
             named = [_with_id(each, update.id, nth) for nth, each in enumerate(update.artifacts)]
             return replace(update, artifacts=tuple(named))
-        case StatusUpdate():
+        case StatusUpdate() if update.metadata is not None:
             metadata, told, used = beyond(update.metadata)
             return replace(update, metadata=metadata, progress=told, usage=used)
-        case ArtifactUpdate():
-            return replace(update, artifact=_with_id(update.artifact, update.task_id))
         case _:
             return update
 

@@ -24,11 +24,9 @@ from dragoman.dialects.client.encode import (
     Json,
     check_id,
     encoded,
+    json_calls,
     named,
     no_earlier,
-    path_and_query,
-    path_of,
-    plain_fields,
     present,
     row_of,
 )
@@ -60,19 +58,21 @@ NAME = "A2A 0.3"
 
 _REACHES = f"{NAME} reaches a push configuration here"
 
+_CALLS = json_calls(TABLE, STATE_NAMES)
+
 
 def rpc(operation: Operation) -> RpcCall:
     """Encode a JSON-RPC call. Raises UnsupportedOperation if 0.3 cannot express it, InvalidParams for broken text."""
-    row = row_of(operation, TABLE, NAME)
+    call = row_of(operation, _CALLS, NAME)
     match operation:
         case SendMessage():
-            return RpcCall(row.method, _send(operation))
+            return RpcCall(call.row.method, _send(operation))
         case CreatePushConfig(config=config):
             members = present({"taskId": config.task_id, "pushNotificationConfig": _webhook(config)})
-            return RpcCall(row.method, encoded(members))
+            return RpcCall(call.row.method, encoded(members))
         case DeletePushConfig():
             check_id(operation, _REACHES)
-    return RpcCall(row.method, encoded(plain_fields(row.fields, operation, STATE_NAMES)))
+    return RpcCall(call.row.method, encoded(call.members(operation)))
 
 
 def rest(operation: Operation) -> RestCall:
@@ -90,7 +90,7 @@ _TWICE = ProtoJson(twice)
 
 
 def _rest(operation: Operation, written: ProtoJson) -> RestCall:
-    row = row_of(operation, TABLE, NAME)
+    call = row_of(operation, _CALLS, NAME)
     check_id(operation, _REACHES)
     match operation:
         case SendMessage():
@@ -100,8 +100,8 @@ def _rest(operation: Operation, written: ProtoJson) -> RestCall:
         case CancelTask():
             body = b"{}"
         case _:
-            return RestCall(row.verb, path_and_query(row, operation, STATE_NAMES))
-    return RestCall(row.verb, path_of(row, operation), body)
+            return RestCall(call.row.verb, call.address(operation))
+    return RestCall(call.row.verb, call.path(operation), body)
 
 
 def _send(sent: SendMessage) -> bytes:

@@ -22,18 +22,17 @@ from dragoman.dialects.api import Answer, RestCall, RpcCall, Tongue
 from dragoman.dialects.client import answers, objects, refusals, scalars
 from dragoman.dialects.client.encode import (
     Json,
+    JsonCall,
     check_id,
+    compile_members,
     encoded,
+    json_calls,
     named,
     no_earlier,
-    path_and_query,
-    path_of,
-    plain_fields,
     row_of,
     segment,
 )
 from dragoman.dialects.client.objects import beyond
-from dragoman.dialects.operations import OperationRow
 from dragoman.dialects.v1.errors import TABLE as ERRORS
 from dragoman.dialects.v1.operations import CONFIGURATION, TABLE
 from dragoman.model import errors
@@ -54,6 +53,8 @@ from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 # -- calls -------------------------------------------------------------------------------------------------------------
 
 NAME = "A2A 1.0"
+
+_REACHES = f"{NAME} reaches a push configuration"
 
 STATES = {state: state.value for state in TaskState}
 
@@ -87,8 +88,8 @@ class _Send(Struct, frozen=True, omit_defaults=True):
 
 def rpc(operation: Operation) -> RpcCall:
     """Encode a JSON-RPC call. Raises UnsupportedOperation if 1.0 cannot express it, InvalidParams for broken text."""
-    row = _row(operation)
-    return RpcCall(row.method, _body(row, operation, operation.tenant))
+    call = _call(operation)
+    return RpcCall(call.row.method, _body(call, operation, operation.tenant))
 
 
 def rest(operation: Operation) -> RestCall:
@@ -96,37 +97,40 @@ def rest(operation: Operation) -> RestCall:
 
     Subscriptions use GET, as in the proto file; if a server accepts only POST, the client falls back to that.
     """
-    row = _row(operation)
+    call = _call(operation)
     tenant = "/" + segment(operation.tenant, "tenant") if operation.tenant else ""
     match operation:
         case CancelTask(metadata=metadata):
             body = {} if metadata is None else {"metadata": metadata}
-            return RestCall(row.verb, tenant + path_of(row, operation), encoded(body))
+            return RestCall(call.row.verb, tenant + call.path(operation), encoded(body))
         case SendMessage() | CreatePushConfig():
-            return RestCall(row.verb, tenant + path_of(row, operation), _body(row, operation, ""))
+            return RestCall(call.row.verb, tenant + call.path(operation), _body(call, operation, ""))
         case _:
-            return RestCall(row.verb, tenant + path_and_query(row, operation, STATES))
+            return RestCall(call.row.verb, tenant + call.address(operation))
 
 
-def _row(operation: Operation) -> OperationRow:
-    row = row_of(operation, TABLE, NAME)
-    check_id(operation, f"{NAME} reaches a push configuration")
-    return row
+_CALLS = json_calls(TABLE, STATES)
+_configuration = compile_members(SendMessage, CONFIGURATION, STATES)
 
 
-def _body(row: OperationRow, operation: Operation, tenant: str) -> bytes:
+def _call(operation: Operation) -> JsonCall:
+    check_id(operation, _REACHES)
+    return row_of(operation, _CALLS, NAME)
+
+
+def _body(call: JsonCall, operation: Operation, tenant: str) -> bytes:
     match operation:
         case SendMessage():
             return _send(operation, tenant)
         case CreatePushConfig(config=config):
             return encoded(_config(config, operation.tenant))
         case _:
-            return encoded(plain_fields(row.fields, operation, STATES))
+            return encoded(call.members(operation))
 
 
 def _send(sent: SendMessage, tenant: str) -> bytes:
     no_earlier(sent, NAME)
-    configuration = plain_fields(CONFIGURATION, sent, STATES)
+    configuration = _configuration(sent)
     if sent.push_config is not None:
         configuration["taskPushNotificationConfig"] = _config(sent.push_config, "")
     return encoded(_Send(sent.message, configuration or None, named(sent), tenant))

@@ -31,7 +31,7 @@ def _spelled(field: str) -> str:
 
 
 class WirePart(Struct, rename=_spelled):
-    """Part (A2A 1.0 §4.1.6). `raw` stays raw JSON until its base64 is decoded; from protobuf it is bytes."""
+    """Part (A2A 1.0 §4.1.6). `raw` stays raw JSON until its base64 is decoded."""
 
     text: str | None = None
     raw: Raw = ABSENT

@@ -105,14 +105,14 @@ def _object_forms(write_bytes: FileBytes, read_bytes: FileBytes) -> ObjectForms:
             case _:
                 raise InvalidParams("", "must have one of text, file, data")
 
-    parts: dict[str, Form[Any]] = {"parts": Form(write_part, read_part)}
+    parts: dict[str, Form[Any]] = {"parts": Form(write_part, read_part, refuses=True)}
     message = map_fields(
         Message,
         pb.Message,
         names={"content": "parts"},
         forms=parts,
         enums={"role": ROLES},
-        reads={"message_id": _message_id},
+        fallbacks={"message_id": _message_id},
         omits_empty=True,
     )
     status = map_fields(
@@ -133,7 +133,7 @@ def _object_forms(write_bytes: FileBytes, read_bytes: FileBytes) -> ObjectForms:
 
 
 def _message_id(given: pb.Message) -> str:
-    return given.message_id or derive_id("msg", given.SerializeToString(deterministic=True))
+    return derive_id("msg", given.SerializeToString(deterministic=True))
 
 
 RAW = _object_forms(once, once)

@@ -17,6 +17,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import code_pb2
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.dialects.api import Answer, GrpcCall, GrpcStatus, Tongue
@@ -26,7 +27,7 @@ from dragoman.dialects.client.objects import complete
 from dragoman.dialects.client.scalars import Unfit
 from dragoman.dialects.protobuf.fields import Form, map_fields
 from dragoman.dialects.protobuf.schema import requests_of
-from dragoman.dialects.protobuf.values import YEAR_10000_S, read
+from dragoman.dialects.protobuf.values import YEAR_10000_S, read, timestamp_ms
 from dragoman.dialects.v1.client import read_error as read_json_error
 from dragoman.dialects.v1.errors import DOMAIN
 from dragoman.dialects.v1.operations import TABLE
@@ -46,6 +47,7 @@ from dragoman.model.operations import (
     Operation,
     PushConfig,
     SendMessage,
+    StreamMessage,
 )
 from dragoman.model.task import Task
 from dragoman.model.updates import TaskList, Update
@@ -53,6 +55,8 @@ from dragoman.model.updates import TaskList, Update
 M = TypeVar("M", bound=ProtoMessage)
 
 NAME = "A2A 1.0 over gRPC"
+
+_REACHES = f"{NAME} reaches a push configuration"
 
 SERVICE = "lf.a2a.v1.A2AService"
 """The full name of the service."""
@@ -66,39 +70,27 @@ def call(operation: Operation) -> GrpcCall:
     Raises UnsupportedOperation if 1.0 cannot express it, InvalidParams for text that is not Unicode or a number that is
     out of range.
     """
+    procedure = row_of(operation, _PROCEDURES, NAME)
+    check_id(operation, _REACHES)
     try:
-        method, request = _request(operation)
-        return GrpcCall(f"/{SERVICE}/{method}", request.SerializeToString())
+        request = procedure.request()
+        procedure.write(request, operation)
+        return GrpcCall(procedure.path, request.SerializeToString())
     except UnicodeEncodeError:
         raise InvalidParams("", "a text has a lone surrogate, which UTF-8 cannot encode") from None
     except ValueError:
         raise InvalidParams("", "a number is out of range for protobuf") from None
 
 
-def _request(operation: Operation) -> tuple[str, ProtoMessage]:
-    row = row_of(operation, TABLE, NAME)
-    check_id(operation, f"{NAME} reaches a push configuration")
-    request: Any = _REQUESTS[row.procedure]()
-    match operation:
-        case SendMessage():
-            _write_send(request, operation)
-        case CreatePushConfig():
-            CONFIG.write(request, operation.config)
-            request.tenant = operation.tenant
-        case _:
-            _PLAIN[row.operation].write(request, operation)
-    if isinstance(operation, ListTasks) and operation.status_after_ms is not None:
-        _write_time(request.status_timestamp_after, operation.status_after_ms)
-    return row.procedure, request
-
-
 def _write_send(request: pb.SendMessageRequest, sent: SendMessage) -> None:
     no_earlier(sent, NAME)
-    _SEND.write(request, replace(sent, metadata=named(sent)))
-    configuration = pb.SendMessageConfiguration()
-    _CONFIGURATION.write(configuration, sent)
-    if configuration.ByteSize():
-        request.configuration.CopyFrom(configuration)
+    _SEND.write(request, sent)
+    _CONFIGURATION.write(request.configuration, sent)  # absent if it would be empty
+
+
+def _write_create(request: pb.TaskPushNotificationConfig, operation: CreatePushConfig) -> None:
+    CONFIG.write(request, operation.config)
+    request.tenant = operation.tenant
 
 
 def _write_time(into: Timestamp, ms: int) -> None:
@@ -131,7 +123,7 @@ _PLAIN_CONFIG = map_fields(PushConfig, pb.TaskPushNotificationConfig)
 _AUTHENTICATION = map_fields(PushConfig, pb.AuthenticationInfo)
 CONFIG = Form(_write_config, _read_config)
 
-_SEND = map_fields(SendMessage, pb.SendMessageRequest, forms={"message": MESSAGE})
+_SEND = map_fields(SendMessage, pb.SendMessageRequest, forms={"message": MESSAGE}, derives={"metadata": named})
 _CONFIGURATION = map_fields(
     SendMessage,
     pb.SendMessageConfiguration,
@@ -139,14 +131,37 @@ _CONFIGURATION = map_fields(
     forms={"push_config": CONFIG},
 )
 
-_REQUESTS = requests_of(pb)
 
-_PLAIN: dict[type[Operation], Form[Any]] = {
-    kind: map_fields(kind, _REQUESTS[row.procedure], names={"status": "state"}, enums={"state": STATES})
-    for kind, row in TABLE.items()
-    if not issubclass(kind, SendMessage | CreatePushConfig)
+class _Procedure(Struct, frozen=True):
+    """How an operation is written: the path of its procedure, the type of the request, and what fills it."""
+
+    path: str
+    request: type[ProtoMessage]
+    write: Callable[[Any, Any], None]
+
+
+_OBJECTS: dict[type[Operation], Callable[[Any, Any], None]] = {
+    SendMessage: _write_send,
+    StreamMessage: _write_send,
+    CreatePushConfig: _write_create,
 }
-"""The requests of operations all of whose fields are plain."""
+"""The operations that hold a message or a webhook."""
+
+
+def _procedure(kind: type[Operation], name: str, request: type[ProtoMessage]) -> _Procedure:
+    if (write := _OBJECTS.get(kind)) is None:
+        write = map_fields(
+            kind,
+            request,
+            names={"status": "state", "status_timestamp_after": "status_after_ms"},
+            forms={"status_after_ms": Form(_write_time, timestamp_ms)},
+            enums={"state": STATES},
+        ).write
+    return _Procedure(f"/{SERVICE}/{name}", request, write)
+
+
+_REQUESTS = requests_of(pb)
+_PROCEDURES = {kind: _procedure(kind, row.procedure, _REQUESTS[row.procedure]) for kind, row in TABLE.items()}
 
 # -- responses ---------------------------------------------------------------------------------------------------------
 
@@ -212,8 +227,8 @@ _UPDATES: dict[str, Form[Any]] = {
 
 
 def _update(held: str, given: Any) -> Any:
-    update = complete(_UPDATES[held].read(given))
-    if isinstance(update, Task) and not update.id:
+    update: Any = complete(_UPDATES[held].read(given))
+    if held == "task" and not update.id:
         raise InvalidAgentResponse("expected a task with an id")
     return update
 

@@ -5,7 +5,6 @@ what it lacks: an id that depends on its content alone, the role of the agent, a
 """
 
 from dragoman.dialects.client.objects import derive_id
-from dragoman.dialects.jsonrpc import clean
 from dragoman.dialects.protobuf.fields import EnumForm, map_fields
 from dragoman.dialects.v1.protobuf.messages import pb
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -17,17 +16,12 @@ STATES = EnumForm({state: pb.TaskState.Value(state) for state in TaskState}, Tas
 
 
 def _message_id(given: pb.Message) -> str:
-    return given.message_id or derive_id("msg", given.SerializeToString(deterministic=True))
+    return derive_id("msg", given.SerializeToString(deterministic=True))
 
 
-def _text(given: pb.Part) -> str | None:
-    """Return the text of a part; one that holds nothing is an empty text."""
-    return given.text if given.WhichOneof("content") in ("text", None) else None
-
-
-PART = map_fields(Part, pb.Part, reads={"text": _text}, converts={"text": clean})
+PART = map_fields(Part, pb.Part, assumes=["text"], cleans=["text"])
 MESSAGE = map_fields(
-    Message, pb.Message, forms={"parts": PART}, enums={"role": ROLES}, reads={"message_id": _message_id}
+    Message, pb.Message, forms={"parts": PART}, enums={"role": ROLES}, fallbacks={"message_id": _message_id}
 )
 ARTIFACT = map_fields(Artifact, pb.Artifact, forms={"parts": PART})
 STATUS = map_fields(TaskStatus, pb.TaskStatus, forms={"message": MESSAGE}, enums={"state": STATES})
