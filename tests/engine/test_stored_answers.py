@@ -6,7 +6,10 @@ from secrets import token_bytes
 import pytest
 
 from dragoman.admin.keys import CREATE_KEY, LIST_KEYS, SHOW_KEY, KeyQuery, KeyRequest
+from dragoman.admin.logs import READ_LOG, LogQuery
 from dragoman.admin.table import QUESTIONS
+from dragoman.admin.tasks import SHOW_TASK
+from dragoman.admin.webhooks import SHOW_WEBHOOK
 from dragoman.auth.keys import make_key
 from dragoman.config import Prices
 from dragoman.engine.admin.deliveries import DeliveryAdministration
@@ -15,7 +18,7 @@ from dragoman.engine.admin.keys import KeyChanges
 from dragoman.engine.admin.redelivery import NoRedeliverer
 from dragoman.engine.admin.stored_answers import StoreDesk, stored_answers
 from dragoman.engine.key_stops import KeyStops
-from dragoman.model.errors import NotFound
+from dragoman.model.errors import NotFound, TaskNotFound
 from dragoman.store.api import Store
 from dragoman.store.audit import AuditFilter
 
@@ -36,8 +39,23 @@ async def test_what_a_user_read_or_changed_is_in_the_trail_but_for_quiet_questio
     await desk.answer(SHOW_KEY, None, issued.key.id)
     with pytest.raises(NotFound):
         await desk.answer(SHOW_KEY, None, "nobody")
+    with pytest.raises(NotFound):
+        await desk.answer(SHOW_WEBHOOK, None, "nothing")
     entries = (await store.audit.page(AuditFilter(), 10)).entries
-    assert [(each.principal, each.action, each.subject, each.allowed) for each in entries] == [
-        ("operator:root", "keys.create", issued.key.id, True),
-        ("operator:root", "keys.show", issued.key.id, True),
+    assert [(each.principal, each.action, each.subject, each.reason) for each in entries] == [
+        ("operator:root", "keys.create", issued.key.id, ""),
+        ("operator:root", "keys.show", issued.key.id, ""),
+        ("operator:root", "keys.show", "nobody", "NotFound"),
+    ]
+
+
+async def test_who_looks_for_a_task_that_is_not_there_is_in_the_trail(store: Store) -> None:
+    desk = StoreDesk(store, "operator:root", mint, NoRedeliverer(), Prices())
+    for question, given in ((SHOW_TASK, None), (READ_LOG, LogQuery())):
+        with pytest.raises(TaskNotFound):
+            await desk.answer(question, given, "gone")
+    entries = (await store.audit.page(AuditFilter(), 10)).entries
+    assert [(each.action, each.task_id, each.allowed, each.reason) for each in entries] == [
+        ("tasks.show", "gone", False, "TaskNotFound"),
+        ("tasks.log", "gone", False, "TaskNotFound"),
     ]

@@ -15,6 +15,7 @@ from dragoman.engine.admin.records import list_audit
 from dragoman.engine.admin.redelivery import Redeliverer
 from dragoman.engine.admin.usage_report import report_usage
 from dragoman.engine.key_stops import KeyStops
+from dragoman.model.errors import A2AError, Unavailable
 from dragoman.store.api import Store
 from dragoman.store.audit import AuditEntry
 
@@ -52,8 +53,8 @@ def stored_answers(
 class StoreDesk:
     """Answers one user of a command from a store that a server may have open besides.
 
-    What the user has read or changed is in the store's audit trail when the answer returns, but for quiet questions.
-    A refusal is not: it told the user nothing that the store's owner would not read in it.
+    What the user has read or changed is in the store's audit trail when the answer returns, but for quiet questions. So
+    is a read that was refused; an act that was refused is not, for it changed nothing.
     """
 
     def __init__(self, store: Store, operator: str, mint: Mint, sender: Redeliverer, prices: Prices) -> None:
@@ -77,7 +78,14 @@ class StoreDesk:
     async def answer(self, question: Question[Given, Answer], given: Given, of: str = "") -> Answer:
         """Answer a question about the id `of`. Raises A2AError or StoreError."""
         self._entries.clear()
-        found = await self._answers.answer(question, Asked(self._operator, given, of))
+        try:
+            found = await self._answers.answer(question, Asked(self._operator, given, of))
+        except Unavailable:  # nor would the store take an entry
+            raise
+        except A2AError:
+            if question.method == "GET" and question.quiet is not True:
+                await self._store.audit.write(self._entries)
+            raise
         if not question.quiet_about(given, found):
             await self._store.audit.write(self._entries)
         return found
