@@ -37,10 +37,12 @@ async def test_a_call_begins_and_ends_once(run: FakeRun, ctx: Context) -> None:
 
 async def test_what_is_open_when_the_run_breaks_has_failed(run: FakeRun, ctx: Context) -> None:
     calls = Calls(ctx)
-    await calls.report_start("1", "look")
-    await calls.report_start("2", "listen")
-    await calls.report_end("1")
-    await calls.report_broken()
+    with pytest.raises(LookupError):
+        async with calls:
+            await calls.report_start("1", "look")
+            await calls.report_start("2", "listen")
+            await calls.report_end("1")
+            raise LookupError
     assert told(run)[-1] == ("2", "failed")
     assert calls.open == {}
 

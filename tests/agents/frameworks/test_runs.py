@@ -25,14 +25,19 @@ class Scripted(FrameworkRun):
     async def holds(self, state: str) -> bool:
         return self._holds
 
-    async def begin(self) -> AsyncGenerator[object, None]:
+    async def begin(self) -> str:
         self._done.append("began")
-        yield self._hello
-        yield RunPause((RunQuestion("Name?"), RunQuestion("Age?", {"kind": "number"})), "1")
+        return ""
 
-    async def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
+    async def resume(self, state: str, answers: Sequence[Answer]) -> str:
         self._done.append(f"resumed {state} with {', '.join(answers)}")
-        if state == "1":
+        return state
+
+    async def work(self, given: str) -> AsyncGenerator[object, None]:
+        if given == "":
+            yield self._hello
+            yield RunPause((RunQuestion("Name?"), RunQuestion("Age?", {"kind": "number"})), "1")
+        elif given == "1":
             yield RunPause((RunQuestion("Sure?"),), "2")
         else:
             yield "Goodbye."

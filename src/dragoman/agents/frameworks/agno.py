@@ -6,7 +6,7 @@ conversation.
 
 import importlib
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -56,19 +56,8 @@ class AgnoRun(FrameworkRun):
         self._media = importlib.import_module("agno.media")
         self._waiting: Any = None
 
-    async def holds(self, state: str) -> bool:
-        """Whether there is a state; nothing else is needed."""
-        return bool(state)
-
-    def begin(self) -> AsyncGenerator[object, None]:
-        """Run with the message, and with the earlier conversation unless Agno remembers it."""
-        return self._run(self._begin)
-
-    def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
-        """Continue with the caller's answers to the run's requirements."""
-        return self._run(lambda: self._resume(state, answers))
-
-    async def _begin(self) -> Any:
+    async def begin(self) -> Any:
+        """A run with the message, and with the earlier conversation unless Agno remembers it."""
         remembers = self._runner.db is not None and self._runner.add_history_to_context
         past = () if remembers else await history(self._ctx)
         prompt: Any = [self._to_message(words) for words in (*past, await message(self._ctx))]
@@ -76,7 +65,8 @@ class AgnoRun(FrameworkRun):
             prompt = self._ctx.data
         return self._runner.arun(prompt, **self._options)
 
-    async def _resume(self, state: str, answers: Sequence[Answer]) -> Any:
+    async def resume(self, state: str, answers: Sequence[Answer]) -> Any:
+        """The run with the caller's answers to its requirements."""
         output = self._waiting if self._waiting is not None else _restore(state)
         given = iter(answers)
         for requirement in output.active_requirements:
@@ -93,41 +83,38 @@ class AgnoRun(FrameworkRun):
             "session_id": session_of(self._ctx),
         }
 
-    async def _run(self, start: Callable[[], Awaitable[Any]]) -> AsyncGenerator[object, None]:
+    async def work(self, given: Any) -> AsyncGenerator[object, None]:
+        """Follow the run."""
         own = "Team" if self._team else ""
         said, completed, failed = f"{own}RunContent", f"{own}RunCompleted", f"{own}RunError"
         streams, say = self._runner.output_schema is None, text_sink()
         spoken = gap = False
         ended: Any = None
         output: Any = None
-        try:
-            async with aclosing(await start()) as events:
-                async for event in events:
-                    name = getattr(event, "event", None)
-                    if name == said:
-                        if (text := event.content) and streams and isinstance(text, str):
-                            if gap:
-                                yield "\n\n"
-                                gap = False
-                            spoken = True
-                            if not say(text):
-                                await flush_output()
-                    elif name is None:
-                        output = event
-                    elif name.endswith(("ToolCallStarted", "ToolCallCompleted")):
-                        gap = spoken
-                        await self._report(event.tool, name.endswith("Completed"))
-                    elif name.endswith("ModelRequestCompleted"):
-                        self._ctx.usage(
-                            input=event.input_tokens or 0, output=event.output_tokens or 0, model=event.model or ""
-                        )
-                    elif name == completed:
-                        ended = event
-                    elif name == failed:
-                        raise _failure(event)
-        except Exception:  # any error of the framework or its tools; it goes on to the engine
-            await self._calls.report_broken()
-            raise
+        async with self._calls, aclosing(given) as events:
+            async for event in events:
+                name = getattr(event, "event", None)
+                if name == said:
+                    if (text := event.content) and streams and isinstance(text, str):
+                        if gap:
+                            yield "\n\n"
+                            gap = False
+                        spoken = True
+                        if not say(text):
+                            await flush_output()
+                elif name is None:
+                    output = event
+                elif name.endswith(("ToolCallStarted", "ToolCallCompleted")):
+                    gap = spoken
+                    await self._report(event.tool, name.endswith("Completed"))
+                elif name.endswith("ModelRequestCompleted"):
+                    self._ctx.usage(
+                        input=event.input_tokens or 0, output=event.output_tokens or 0, model=event.model or ""
+                    )
+                elif name == completed:
+                    ended = event
+                elif name == failed:
+                    raise _failure(event)
         if output is not None and output.is_paused:
             yield self._pause(output)
         elif ended is not None:

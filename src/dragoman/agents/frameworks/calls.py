@@ -6,6 +6,7 @@ yes allows a call. Any other answer is a no, and its words go to the model.
 
 import json
 import logging
+from types import TracebackType
 from typing import Any
 
 from dragoman.agents.content import readable_json
@@ -30,12 +31,22 @@ ARGUMENTS_CHARS_MAX = 500
 class Calls:
     """The calls of one run. A value without a JSON form is shown as its text.
 
-    `open` holds the calls that have begun and not ended, names by id: a pause has to remember them.
+    `open` holds the calls that have begun and not ended, names by id: a pause has to remember them. An `async with`
+    block around the run reports them as failed if the run raises.
     """
 
     def __init__(self, ctx: Context) -> None:
         self.open: dict[str, str] = {}
         self._ctx = ctx
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception):  # any error of the framework or its tools; it goes on to the engine
+            await self.report_broken()
 
     async def report_start(self, id: str, name: str, arguments: Any = None) -> None:  # noqa: A002
         """Report a call that begins, once for each id. `arguments` may be JSON text."""

@@ -233,8 +233,8 @@ class CrewRun(FrameworkRun):
         """False: there is no state."""
         return False
 
-    async def begin(self) -> AsyncGenerator[object, None]:
-        """Run with the message. The earlier conversation is `{history}`, or messages of the agent."""
+    async def begin(self) -> None:
+        """Start with the message. The earlier conversation is `{history}`, or messages of the agent."""
         past, words = await history(self._ctx), await message(self._ctx)
         if hasattr(self._origin, "tasks"):
             places = self._origin.fetch_inputs()
@@ -248,15 +248,11 @@ class CrewRun(FrameworkRun):
                 {"role": "assistant" if said.agent else "user", "content": said.text} for said in (*past, words)
             ]
             self._start(lambda crossing: self._agent(crossing, messages))
-        async for piece in self._pieces():
-            yield piece
 
-    async def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
+    async def resume(self, state: str, answers: Sequence[Answer]) -> None:
         """Let the thread continue."""
         if self._waiting is not None:
             self._waiting.answer.set_result(answers[0])
-        async for piece in self._pieces():
-            yield piece
 
     async def close(self) -> None:
         """Leave the thread. It ends at its next event."""
@@ -272,7 +268,8 @@ class CrewRun(FrameworkRun):
 
         self._thread = asyncio.create_task(run())
 
-    async def _pieces(self) -> AsyncGenerator[object, None]:
+    async def work(self, given: None) -> AsyncGenerator[object, None]:
+        """Follow the thread until it ends or asks."""
         while True:
             match await self._next():
                 case str() as text:

@@ -86,8 +86,8 @@ class AdkRun(FrameworkRun):
         """Whether the session exists, or is part of the state."""
         return bool(state) and (bool(_load_paused(state).session) or await self._load_session() is not None)
 
-    async def begin(self) -> AsyncGenerator[object, None]:
-        """Run with the message. An existing session continues; a new one begins with the earlier conversation."""
+    async def begin(self) -> Any:
+        """The message. An existing session continues; a new one begins with the earlier conversation."""
         if await self._load_session() is None:
             session = await self._create_session()
             for words in await history(self._ctx):
@@ -95,12 +95,10 @@ class AdkRun(FrameworkRun):
                 await self._runner.session_service.append_event(
                     session, self._event(author=author, content=self._content(words))
                 )
-        async with aclosing(self._run(self._content(await message(self._ctx)))) as pieces:
-            async for piece in pieces:
-                yield piece
+        return self._content(await message(self._ctx))
 
-    async def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
-        """Continue with the caller's answers to the waiting calls."""
+    async def resume(self, state: str, answers: Sequence[Answer]) -> Any:
+        """The caller's answers to the waiting calls."""
         paused = _load_paused(state)
         if paused.session and await self._load_session() is None:
             kept = importlib.import_module("google.adk.sessions").Session.model_validate_json(paused.session)
@@ -112,19 +110,18 @@ class AdkRun(FrameworkRun):
             for (call_id, call), answer in zip(paused.waiting.items(), answers, strict=True)
         ]
         parts = [self._types.Part(function_response=response) for response in responses]
-        async with aclosing(self._run(self._types.Content(role="user", parts=parts))) as pieces:
-            async for piece in pieces:
-                yield piece
+        return self._types.Content(role="user", parts=parts)
 
-    async def _run(self, content: Any) -> AsyncGenerator[object, None]:
+    async def work(self, given: Any) -> AsyncGenerator[object, None]:
+        """Run with the content."""
         waiting: dict[str, Any] = {}
         failure: Exception | None = None
         text = RunText(shaped=getattr(self._runner.agent, "output_schema", None) is not None)
         config = self._streams.RunConfig(streaming_mode=self._streams.StreamingMode.SSE)
-        try:
+        async with self._calls:
             async with aclosing(
                 self._runner.run_async(
-                    user_id=self._user, session_id=self._session, new_message=content, run_config=config
+                    user_id=self._user, session_id=self._session, new_message=given, run_config=config
                 )
             ) as events:
                 async for event in events:
@@ -139,9 +136,6 @@ class AdkRun(FrameworkRun):
                         await self._report(event, waiting)
             if failure is not None:
                 raise failure
-        except Exception:  # any error of the framework or its tools; it goes on to the engine
-            await self._calls.report_broken()
-            raise
         if waiting:
             yield await self._pause(waiting)
 

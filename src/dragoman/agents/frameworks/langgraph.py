@@ -8,7 +8,7 @@ task is rejected, not failed. An answer that is data is given to the graph uncha
 import base64
 import importlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, get_type_hints
 
@@ -91,15 +91,8 @@ class GraphRun(FrameworkRun):
         thread = json.loads(state)["thread"]
         return bool((await self._graph.aget_state(_config(thread))).interrupts)
 
-    def begin(self) -> AsyncGenerator[object, None]:
-        """Run with the message, in the conversation's thread if there is one."""
-        return self._run(self._input)
-
-    def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
-        """Continue the thread with the answers."""
-        return self._run(lambda: self._command(state, answers))
-
-    async def _input(self) -> Any:
+    async def begin(self) -> Any:
+        """The message, in the conversation's thread if there is one."""
         known: Any = None
         if self._remembers:
             snapshot = await self._graph.aget_state(_config(self._shared))
@@ -126,7 +119,8 @@ class GraphRun(FrameworkRun):
                 return earlier
         return None
 
-    async def _command(self, state: str, answers: Sequence[Answer]) -> Any:
+    async def resume(self, state: str, answers: Sequence[Answer]) -> Any:
+        """The answers, for the thread that waits for them."""
         noted = json.loads(state)
         self._calls.open |= noted["open"]
         self._take(noted["thread"])
@@ -148,33 +142,32 @@ class GraphRun(FrameworkRun):
         self._config = _config(thread)
         self._busy.add(thread)
 
-    async def _run(self, build_agent: Callable[[], Awaitable[Any]]) -> AsyncGenerator[object, None]:
-        given = await build_agent()
+    async def work(self, given: Any) -> AsyncGenerator[object, None]:
+        """Run the graph."""
         interrupts: dict[str, Any] = {}
         values: Any = None
         told, speaks, say = MessageTexts(self._ctx), MESSAGES in self._keys, text_sink()
         options = {} if self._remembers else {"durability": "exit"}
-        try:
-            async with aclosing(self._graph.astream(given, self._config, stream_mode=MODES, **options)) as events:
-                async for mode, event in events:
-                    if mode == "messages":
-                        if (text := told.text(event[0])) and speaks:
-                            if not say(text):
-                                await flush_output()
-                        elif event[0].type == "tool":
-                            await self._report_result(event[0])
-                    elif mode == "updates":
-                        for interrupt in event.get("__interrupt__", ()):
-                            interrupts[interrupt.id] = interrupt.value
-                        await self._report_calls(event)
-                    elif mode == "values":
-                        values = event
-                    else:
-                        await flush_output()
-                        await self._ctx.status(event if isinstance(event, str) else json_of(event))
-        except Exception:  # any error of the framework or its tools; it goes on to the engine
-            await self._calls.report_broken()
-            raise
+        async with (
+            self._calls,
+            aclosing(self._graph.astream(given, self._config, stream_mode=MODES, **options)) as events,
+        ):
+            async for mode, event in events:
+                if mode == "messages":
+                    if (text := told.text(event[0])) and speaks:
+                        if not say(text):
+                            await flush_output()
+                    elif event[0].type == "tool":
+                        await self._report_result(event[0])
+                elif mode == "updates":
+                    for interrupt in event.get("__interrupt__", ()):
+                        interrupts[interrupt.id] = interrupt.value
+                    await self._report_calls(event)
+                elif mode == "values":
+                    values = event
+                else:
+                    await flush_output()
+                    await self._ctx.status(event if isinstance(event, str) else json_of(event))
         if interrupts:
             yield self._pause(interrupts)
         elif (result := self._result(values)) is not None:

@@ -7,7 +7,6 @@ import base64
 import importlib
 import json
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from typing import Any
 
 from dragoman.agents.content import json_of
@@ -46,19 +45,13 @@ class OpenAiAgentsRun(FrameworkRun):
         self._calls = Calls(ctx)
         self._sdk = importlib.import_module("agents")
 
-    async def holds(self, state: str) -> bool:
-        """Whether there is a state; nothing else is needed."""
-        return bool(state)
-
-    async def begin(self) -> AsyncGenerator[object, None]:
-        """Run with the message, after the earlier conversation."""
+    async def begin(self) -> Any:
+        """The message, after the earlier conversation; no tokens were used before."""
         past = [_item(words) for words in await history(self._ctx)]
-        async with aclosing(self._run([*past, _item(await message(self._ctx))], (0, 0))) as pieces:
-            async for piece in pieces:
-                yield piece
+        return [*past, _item(await message(self._ctx))], (0, 0)
 
-    async def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
-        """Continue with the calls allowed or denied."""
+    async def resume(self, state: str, answers: Sequence[Answer]) -> Any:
+        """The SDK's state with the calls allowed or denied, and the tokens used before."""
         noted = json.loads(state)
         self._calls.open |= noted["open"]
         run = await self._sdk.RunState.from_string(self._agent, noted["run"])
@@ -67,40 +60,38 @@ class OpenAiAgentsRun(FrameworkRun):
                 run.approve(item)
             else:
                 run.reject(item, rejection_message=denial(answer))
-        async with aclosing(self._run(run, (noted["input"], noted["output"]))) as pieces:
-            async for piece in pieces:
-                yield piece
+        return run, (noted["input"], noted["output"])
 
-    async def _run(self, given: Any, before: tuple[int, int]) -> AsyncGenerator[object, None]:
-        result = self._sdk.Runner.run_streamed(self._agent, given)
+    async def work(self, given: Any) -> AsyncGenerator[object, None]:
+        """Run the agent."""
+        run, before = given
+        result = self._sdk.Runner.run_streamed(self._agent, run)
         spoken = False
         ended = False
         tokens = ModelTokens()
         try:
-            async for event in result.stream_events():
-                if event.type == "raw_response_event":
-                    data = event.data
-                    if data.type == "response.completed" and data.response.usage is not None:
-                        said = data.response.usage
-                        tokens.add(data.response.model, said.input_tokens, said.output_tokens)
-                    if data.type == "response.output_text.delta" and _plain(result.current_agent):
-                        spoken = True
-                        yield data.delta
-                    elif data.type == "response.created" and spoken:
-                        spoken = False
-                        yield "\n\n"
-                elif event.type == "run_item_stream_event":
-                    await self._report(event)
-                else:
-                    await self._report_handoff(event.new_agent)
+            async with self._calls:
+                async for event in result.stream_events():
+                    if event.type == "raw_response_event":
+                        data = event.data
+                        if data.type == "response.completed" and data.response.usage is not None:
+                            said = data.response.usage
+                            tokens.add(data.response.model, said.input_tokens, said.output_tokens)
+                        if data.type == "response.output_text.delta" and _plain(result.current_agent):
+                            spoken = True
+                            yield data.delta
+                        elif data.type == "response.created" and spoken:
+                            spoken = False
+                            yield "\n\n"
+                    elif event.type == "run_item_stream_event":
+                        await self._report(event)
+                    else:
+                        await self._report_handoff(event.new_agent)
             ended = True
         except self._sdk.ModelRefusalError as refused:
             raise Reject(refused.refusal) from refused
         except (self._sdk.InputGuardrailTripwireTriggered, self._sdk.OutputGuardrailTripwireTriggered) as tripped:
             raise Reject(_refusal(tripped)) from tripped
-        except Exception:  # any error of the framework or its tools; it goes on to the engine
-            await self._calls.report_broken()
-            raise
         finally:
             if not ended:
                 result.cancel()

@@ -6,7 +6,6 @@ Invariant: the agent runs as its author made it: model, tools, instructions and 
 import importlib
 import json
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from typing import Any
 
 from dragoman.agents.content import json_of, readable_json
@@ -57,22 +56,16 @@ class PydanticAiRun(FrameworkRun):
         self._pydantic_ai = importlib.import_module("pydantic_ai")
         self._messages = importlib.import_module("pydantic_ai.messages")
 
-    async def holds(self, state: str) -> bool:
-        """Whether there is a state; nothing else is needed."""
-        return bool(state)
-
-    async def begin(self) -> AsyncGenerator[object, None]:
-        """Run with the message; the earlier conversation is the history."""
+    async def begin(self) -> Any:
+        """The message; the earlier conversation is the history."""
         past = [self._message(words) for words in await history(self._ctx)]
         prompt = [self._content(piece) for piece in (await message(self._ctx)).pieces]
         only_text = all(isinstance(piece, str) for piece in prompt)
         given = "\n".join(prompt) if only_text else prompt
-        async with aclosing(self._run(given, message_history=past or None)) as pieces:
-            async for piece in pieces:
-                yield piece
+        return {"user_prompt": given, "message_history": past or None}
 
-    async def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
-        """Continue with the calls allowed or denied, or with their results from elsewhere."""
+    async def resume(self, state: str, answers: Sequence[Answer]) -> Any:
+        """The calls allowed or denied, or their results from elsewhere."""
         noted = json.loads(state)
         self._calls.open |= noted["open"]
         past = self._messages.ModelMessagesTypeAdapter.validate_json(noted["messages"])
@@ -80,14 +73,13 @@ class PydanticAiRun(FrameworkRun):
         approvals = {call: self._decision(next(given)) for call in noted["approvals"]}
         calls = {call: answer_value(next(given)) for call in noted["calls"]}
         results = self._pydantic_ai.DeferredToolResults(calls=calls, approvals=approvals)
-        async with aclosing(self._run(None, message_history=past, deferred_tool_results=results)) as pieces:
-            async for piece in pieces:
-                yield piece
+        return {"message_history": past, "deferred_tool_results": results}
 
-    async def _run(self, prompt: Any, **given: Any) -> AsyncGenerator[object, None]:
+    async def work(self, given: Any) -> AsyncGenerator[object, None]:
+        """Run the agent."""
         text, result = "", None
         try:
-            async with self._agent.run_stream_events(prompt, **given) as events:
+            async with self._calls, self._agent.run_stream_events(**given) as events:
                 async for event in events:
                     match event.event_kind:
                         case "part_delta" if event.delta.part_delta_kind == "text":
@@ -106,9 +98,6 @@ class PydanticAiRun(FrameworkRun):
                             result = event.result
         except self._pydantic_ai.exceptions.ContentFilterError as refused:
             raise Reject("The model refused: its provider's content filter stopped it.") from refused
-        except Exception:  # any error of the framework or its tools; it goes on to the engine
-            await self._calls.report_broken()
-            raise
         if result is None:
             return
         tokens = ModelTokens()

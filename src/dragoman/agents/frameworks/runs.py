@@ -205,18 +205,25 @@ class RunPause(Struct, frozen=True):
 
 
 class FrameworkRun(Protocol):
-    """One task's run of a framework. The caller gets the items of `begin` and `resume`; a RunPause comes last."""
+    """One task's run of a framework: `begin` and `resume` say what the framework is given, `work` runs it on that."""
 
     async def holds(self, state: str) -> bool:
-        """Whether a run can continue from a noted state. If not, it begins again, and repeats its questions."""
+        """Whether a run can continue from a noted state. If not, it begins again, and repeats its questions.
+
+        The default is for a run that needs nothing but its state.
+        """
+        return bool(state)
+
+    async def begin(self) -> Any:
+        """Return what the framework is given at the start."""
         ...
 
-    def begin(self) -> AsyncGenerator[object, None]:
-        """Run from the start."""
+    async def resume(self, state: str, answers: Sequence[Answer]) -> Any:
+        """Return what it is given to continue from a state, with the answers to its questions in their order."""
         ...
 
-    def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
-        """Continue from a state with the answers to its questions, in their order."""
+    def work(self, given: Any) -> AsyncGenerator[object, None]:
+        """Run the framework. The caller gets the items; a RunPause comes last."""
         ...
 
     async def close(self) -> None:
@@ -286,12 +293,12 @@ async def _run_through(ctx: Context, run: FrameworkRun, windows: Windows) -> Asy
             if past.said:
                 yield REPLAYED
             answers = [await _ask(ctx, question) for question in past.questions]
-        pieces = run.resume(noted.state, answers)
+        given = await run.resume(noted.state, answers)
     else:
-        noted, pieces = _Noted([], ""), run.begin()
+        noted, given = _Noted([], ""), await run.begin()
     while True:
         pause, said = None, False
-        async with aclosing(gather_texts(pieces, windows)) as gatherings:
+        async with aclosing(gather_texts(run.work(given), windows)) as gatherings:
             async for piece in gatherings:
                 if isinstance(piece, RunPause):
                     pause = piece
@@ -303,7 +310,7 @@ async def _run_through(ctx: Context, run: FrameworkRun, windows: Windows) -> Asy
         noted = _Noted([*noted.pasts, _Past(said, pause.questions)], pause.state)
         ctx.note(NOTE, msgspec.json.encode(noted).decode())
         answers = [await _ask(ctx, question) for question in pause.questions]
-        pieces = run.resume(pause.state, answers)
+        given = await run.resume(pause.state, answers)
 
 
 async def _ask(ctx: Context, question: RunQuestion) -> Answer:

@@ -9,7 +9,7 @@ import importlib
 import json
 import threading
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -68,40 +68,30 @@ class StrandsRun(FrameworkRun):
         self._ctx = ctx
         self._calls = Calls(ctx)
 
-    async def holds(self, state: str) -> bool:
-        """Whether there is a state; nothing else is needed."""
-        return bool(state)
-
-    def begin(self) -> AsyncGenerator[object, None]:
-        """Run with the message. The earlier conversation comes after the agent's own messages."""
-        return self._run(self._begin)
-
-    def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
-        """Continue with the answers to the interrupts."""
-        return self._run(lambda twin: self._resume(twin, state, answers))
-
-    async def _begin(self, twin: Any) -> Any:
-        """Prepare the twin for a new run. Returns the prompt."""
+    async def begin(self) -> Any:
+        """A twin, and the message. The earlier conversation comes after the agent's own messages."""
+        twin = twin_of(self._agent)
         twin.messages.extend(_turns(await history(self._ctx)))
-        return _content(await message(self._ctx))
+        return twin, _content(await message(self._ctx))
 
-    async def _resume(self, twin: Any, state: str, answers: Sequence[Answer]) -> Any:
-        """Restore the twin's state. Returns the responses to its interrupts."""
+    async def resume(self, state: str, answers: Sequence[Answer]) -> Any:
+        """A twin with the state, and the answers to its interrupts."""
+        twin = twin_of(self._agent)
         noted = importlib.import_module("strands.types.session").decode_bytes_values(json.loads(state))
         twin.load_snapshot(importlib.import_module("strands.types._snapshot").Snapshot.from_dict(noted["snapshot"]))
-        return [
+        return twin, [
             {"interruptResponse": {"interruptId": interrupt, "response": answer_value(answer)}}
             for interrupt, answer in zip(noted["interrupts"], answers, strict=True)
         ]
 
-    async def _run(self, start: Callable[[Any], Awaitable[Any]]) -> AsyncGenerator[object, None]:
-        twin = twin_of(self._agent)
-        prompt = await start(twin)
+    async def work(self, given: Any) -> AsyncGenerator[object, None]:
+        """Run the twin."""
+        twin, prompt = given
         names = {use["toolUseId"]: use["name"] for use in _of(twin.messages, "toolUse")}
         result: Any = None
         gap, spoken, say = False, False, text_sink()
         try:
-            async with aclosing(twin.stream_async(prompt)) as events:
+            async with self._calls, aclosing(twin.stream_async(prompt)) as events:
                 async for event in events:
                     if (text := event.get("data")) is not None:
                         if gap:
@@ -117,9 +107,6 @@ class StrandsRun(FrameworkRun):
                         await self._report(twin, event["message"], names)
                     elif "result" in event:
                         result = event["result"]
-        except Exception:  # any error of the framework or its tools; it goes on to the engine
-            await self._calls.report_broken()
-            raise
         finally:
             used = twin.event_loop_metrics.accumulated_usage
             self._ctx.usage(
