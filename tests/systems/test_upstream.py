@@ -13,6 +13,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from dragoman import Agent, Context
+from dragoman.agents.breaker import Breaker
 from dragoman.agents.remote.access import UpstreamAddress
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.client import ApiKey, ClientCredentials, Connection, Retries, Timeouts, connect
@@ -56,10 +57,11 @@ async def upstream(gates: Gates) -> AsyncIterator[str]:
 
 
 def partner(url: str, **keys: Any) -> UpstreamAgent:
-    """An agent `partner` whose upstream is at `url`; what UpstreamAddress does not know is for the agent."""
+    """An agent `partner` whose upstream is at `url`; what UpstreamAddress and Breaker do not know is for the agent."""
     said = {name: keys.pop(name) for name in list(keys) if name in UpstreamAddress.__struct_fields__}
+    breaker = Breaker(**{name: keys.pop(name) for name in ("failures", "pause_s", "clock") if name in keys})
     profile = Profile(id="partner", name="Partner", description="Ours", version="0.1", skills=())
-    return UpstreamAgent(profile, UpstreamAddress(url=url, **said), **keys)
+    return UpstreamAgent(profile, UpstreamAddress(url=url, **said), breaker=breaker, **keys)
 
 
 @asynccontextmanager

@@ -10,8 +10,11 @@ Invariant: while it is open, no call goes out. While it is half open, one call g
 decides.
 """
 
+import time
 from collections.abc import Callable
 from enum import StrEnum
+
+from dragoman.model.errors import Unavailable
 
 PAUSE_GROWTH = 2.0
 PAUSE_S_MAX = 300.0
@@ -35,7 +38,7 @@ class Breaker:
 
     __slots__ = ("_failures", "_in_a_row", "_opened", "_pause_s", "_trial_until_s", "_until_s", "clock")
 
-    def __init__(self, failures: int, pause_s: float, clock: Callable[[], float]) -> None:
+    def __init__(self, failures: int = 5, pause_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._failures = failures
         self._pause_s = pause_s
         self.clock = clock
@@ -59,6 +62,10 @@ class Breaker:
         if (left := self._until_s - self.clock()) > 0:
             return left
         return self._pause_s / 10 if self._trial_running else 0.0
+
+    def refusal(self, agent_id: str) -> Unavailable:
+        """The error for a send to an agent whose calls are held back."""
+        return Unavailable(f"agent {agent_id!r} cannot be reached at present: try again", int(self.wait_s) + 1)
 
     @property
     def _trial_running(self) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
+from dragoman.agents.breaker import Breaker
 from dragoman.agents.card_overrides import CardOverrides, entry_versions, override_skill
 from dragoman.agents.configured_credentials import ConfiguredCredentials, make_no_credentials
 from dragoman.agents.kinds import describe_anew
@@ -129,8 +130,7 @@ def _upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str,
         make_credentials=_credentials_factory(entry, shown, environ),
         forwards=shown is not None and shown.forward,
         queues=entry.offline == "queue",
-        failures=upstream.failures,
-        pause_s=upstream.pause_s,
+        breaker=Breaker(upstream.failures, upstream.pause_s),
         direct=entry.direct or False,
         direct_wait_s=_direct_wait_s(entry),
     )
@@ -143,7 +143,7 @@ def _model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) ->
     """
     from dragoman.agents.model.agent import AnswerPolicy, ChatAgent
     from dragoman.agents.model.answer import RetryPolicy
-    from dragoman.agents.model.endpoint import EndpointAddress, make_endpoint
+    from dragoman.agents.model.endpoint import EndpointAddress, ModelEndpoint
     from dragoman.agents.model.request import ModelRequest, input_modes
 
     key = ""
@@ -165,7 +165,7 @@ def _model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) ->
             history_messages=model.history_messages,
             history_tokens=model.history_tokens,
         ),
-        make_endpoint(
+        ModelEndpoint(
             EndpointAddress(
                 url=model.url,
                 key=key,
@@ -173,8 +173,7 @@ def _model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) ->
                 answer_s=model.answer_s,
                 idle_s=model.idle_s,
             ),
-            model.failures,
-            model.pause_s,
+            Breaker(model.failures, model.pause_s),
         ),
         retry=RetryPolicy(retries=model.retries, wait_max_s=model.retry_wait_s),
         policy=AnswerPolicy(on_refusal=model.on_refusal, on_length=model.on_length, tool_rounds=model.tool_rounds),

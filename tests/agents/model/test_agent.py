@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from dragoman.agents.breaker import Breaker
 from dragoman.agents.model.agent import AnswerPolicy, ChatAgent
 from dragoman.agents.model.answer import RetryPolicy
-from dragoman.agents.model.endpoint import EndpointAddress, completions_url, limit_name, make_endpoint, models_url
+from dragoman.agents.model.endpoint import EndpointAddress, ModelEndpoint, completions_url, limit_name, models_url
 from dragoman.agents.model.failures import after_s
 from dragoman.agents.model.request import ModelRequest
 from dragoman.cli.entries import make_agent
@@ -76,7 +77,7 @@ def model(url: str, **keys: Any) -> ChatAgent:
     return ChatAgent(
         Profile(id="chat", name="Chat", description="Chats", version="1", skills=()),
         ModelRequest(**(asking | those(ModelRequest))),
-        make_endpoint(address, keys.get("failures", 5), keys.get("pause_s", 10.0)),
+        ModelEndpoint(address, Breaker(keys.get("failures", 5), keys.get("pause_s", 10.0))),
         retry=RetryPolicy(**({"pause": soon} | those(RetryPolicy))),
         policy=AnswerPolicy(**those(AnswerPolicy)),
         tools=keys.get("tools"),

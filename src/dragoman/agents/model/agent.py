@@ -21,7 +21,7 @@ from dragoman.agents.tools import Tools
 from dragoman.dialects import json_bounds
 from dragoman.engine.api import CheckResult, Run, Runner, Traits, Unreadable
 from dragoman.model.card import Profile
-from dragoman.model.errors import A2AError, Unavailable
+from dragoman.model.errors import A2AError
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.telemetry.job_group import JobGroup
 
@@ -70,8 +70,7 @@ class ChatAgent(Runner):
     @property
     def offline(self) -> bool:
         """Whether sends are refused, because the endpoint does not answer and no call may be made yet."""
-        breaker = self._endpoint.breaker
-        return breaker.state is not State.CLOSED and breaker.wait_s > 0
+        return self._endpoint.breaker.wait_s > 0
 
     @property
     def degraded(self) -> str | None:
@@ -82,8 +81,7 @@ class ChatAgent(Runner):
 
     def refusal(self) -> A2AError:
         """The error for a send while it is offline."""
-        wait_s = int(self._endpoint.breaker.wait_s) + 1
-        return Unavailable(f"agent {self.profile.id!r} cannot be reached at present: try again", wait_s)
+        return self._endpoint.breaker.refusal(self.profile.id)
 
     async def open(self, group: JobGroup) -> None:
         """Open the tools. The endpoint needs no opening: it connects with the first call."""

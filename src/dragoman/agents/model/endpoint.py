@@ -5,8 +5,7 @@ streams are open at once, and each is closed by its reader. No request of a chec
 """
 
 import logging
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -139,13 +138,6 @@ class ModelEndpoint:
         if address.header is None:
             return {"Authorization": f"Bearer {address.key}"}
         return {address.header: address.key}
-
-
-def make_endpoint(
-    address: EndpointAddress, failures: int, pause_s: float, clock: Callable[[], float] = time.monotonic
-) -> ModelEndpoint:
-    """Create an endpoint with a breaker of its own."""
-    return ModelEndpoint(address, Breaker(failures, pause_s, clock))
 
 
 def completions_url(url: str) -> str:

@@ -6,11 +6,11 @@ Invariant: tasks are ours, whatever happens to the upstream. A task is written b
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from dragoman.agents.breaker import Breaker, State
+from dragoman.agents.breaker import Breaker
+from dragoman.agents.configured_credentials import make_no_credentials
 from dragoman.agents.remote.access import UpstreamAddress
 from dragoman.agents.remote.card import is_dragoman, profile_of, untold_text
 from dragoman.agents.remote.failures import FIXES, LATE
@@ -20,7 +20,7 @@ from dragoman.client.credentials import CredentialsFactory
 from dragoman.engine.api import DIRECT_WAIT_S, CheckResult, DirectMode, Run, Runner, Traits
 from dragoman.engine.upstream_notes import read_upstream_notes
 from dragoman.model.card import Profile
-from dragoman.model.errors import A2AError, Unavailable
+from dragoman.model.errors import A2AError
 from dragoman.model.task import Record, TaskStatus
 from dragoman.telemetry.job_group import JobGroup
 
@@ -30,18 +30,14 @@ CHECK_S = 8.0
 """How long a check may take, in seconds."""
 
 
-def _no_credentials(_: object) -> None:
-    """The default: no credentials."""
-
-
 class UpstreamAgent(Runner):
     """An agent of another server.
 
     Until the upstream's card has been read, the card is `profile`; then it is the upstream's, changed by `adjust`.
     With `queues`, tasks are accepted while the upstream does not answer, and stay `submitted` until it has taken them;
     without, they are refused. `make_credentials` creates the credentials; with `forwards`, the caller's are sent
-    instead, which are kept in memory only. After `failures` calls in a row that did not get through, none is made for
-    `pause_s`. `direct` and `direct_wait_s` are those of `Traits`.
+    instead, which are kept in memory only. The `breaker` holds calls back after some that did not get through.
+    `direct` and `direct_wait_s` are those of `Traits`.
     """
 
     def __init__(
@@ -50,12 +46,10 @@ class UpstreamAgent(Runner):
         address: UpstreamAddress,
         *,
         adjust: Callable[[Profile], Profile] = lambda profile: profile,
-        make_credentials: CredentialsFactory = _no_credentials,
+        make_credentials: CredentialsFactory = make_no_credentials,
         forwards: bool = False,
         queues: bool = False,
-        failures: int = 5,
-        pause_s: float = 10.0,
-        clock: Callable[[], float] = time.monotonic,
+        breaker: Breaker | None = None,
         direct: DirectMode = False,
         direct_wait_s: float = DIRECT_WAIT_S,
     ) -> None:
@@ -71,9 +65,7 @@ class UpstreamAgent(Runner):
             may_refuse=not queues,
         )
         self._profile = self._ours = adjust(profile)
-        self.route = UpstreamRoute(
-            profile.id, address, make_credentials, Breaker(failures, pause_s, clock), forwards=forwards
-        )
+        self.route = UpstreamRoute(profile.id, address, make_credentials, breaker or Breaker(), forwards=forwards)
         self._adjust = adjust
         self._card: dict[str, Any] | None = None
 
@@ -94,8 +86,7 @@ class UpstreamAgent(Runner):
     @property
     def offline(self) -> bool:
         """Whether sends are refused, because the upstream does not answer and no call may be made yet."""
-        breaker = self.route.health.breaker
-        return breaker.state is not State.CLOSED and not self.traits.waits and breaker.wait_s > 0
+        return not self.traits.waits and self.route.health.breaker.wait_s > 0
 
     @property
     def degraded(self) -> str | None:
@@ -110,8 +101,7 @@ class UpstreamAgent(Runner):
 
     def refusal(self) -> A2AError:
         """The error for a send while it is offline."""
-        wait_s = int(self.route.health.breaker.wait_s) + 1
-        return Unavailable(f"agent {self.profile.id!r} cannot be reached at present: try again", wait_s)
+        return self.route.health.breaker.refusal(self.profile.id)
 
     async def open(self, group: JobGroup) -> None:
         """Read the upstream's card within a bounded time, and keep it up to date as long as `group` lasts."""
