@@ -25,7 +25,7 @@ from dragoman.engine.stopping import Stopping
 from dragoman.engine.subscriptions import Tail, TailServices
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.tasks import Tasks
-from dragoman.engine.words import Say
+from dragoman.engine.words import QUESTIONS, Say
 from dragoman.model.errors import A2AError, AgentNotFound, AgentOffline, Unavailable
 from dragoman.model.events import ArtifactChunk, Delegated, Logged, StatusChanged
 from dragoman.model.ids import new_id, timestamp
@@ -45,9 +45,6 @@ WORKS = Manners(answers_with_message=False)
 LATE = "{} did not finish in time."
 
 DELETED = "The task of {} was deleted before its outcome was read."
-
-QUESTION = (Part(text="More input is needed."),)
-"""The question to the caller when the other agent gave none."""
 
 Send = Callable[[Runner | None, Call, SendMessage, Origin | None], Awaitable[Taken | Message]]
 """Sends a message to an agent. Without a runner, other replicas serve it. `Origin` makes the task a delegation."""
@@ -248,7 +245,7 @@ class Delegations:
                 answer = run.replay.next_passed(child.head.id)
                 if answer is None:
                     status = child.record().status
-                    parts = status.message.parts if status.message is not None else QUESTION
+                    parts = status.message.parts if status.message is not None else QUESTIONS[TaskState.INPUT_REQUIRED]
                     parts = await self._files.parts(parts)
                     self._delegated.asks(child.head)
                     heeded = await run.pass_on(child, parts, auth=child.state is TaskState.AUTH_REQUIRED)

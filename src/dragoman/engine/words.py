@@ -29,6 +29,12 @@ from dragoman.model.task import TERMINAL, TaskState
 TIMEOUT_S_MAX = 1e9
 """Longest time for a delegation: some thirty years, which every clock and every store can count."""
 
+QUESTIONS = {
+    TaskState.INPUT_REQUIRED: (Part(text="More input is needed."),),
+    TaskState.AUTH_REQUIRED: (Part(text="Authentication is needed."),),
+}
+"""The question of an agent that says only in which state its task waits."""
+
 
 class Working(Struct, frozen=True):
     """The task has been taken on. It goes into `working`, if it is not yet, and streams open."""

@@ -17,43 +17,8 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from dragoman.agents.remote import failures
+from dragoman.agents.remote import exchange, failures
 from dragoman.agents.remote.admission import UpstreamAdmission
-from dragoman.agents.remote.exchange import (
-    AskCaller,
-    AskForCredentials,
-    AwaitUpstream,
-    CallerReplied,
-    CallFailed,
-    CancelOnceNamed,
-    CancelUpstreamTask,
-    CardRefreshed,
-    ChatFailed,
-    CredentialsShown,
-    EndRun,
-    ExchangeCommand,
-    ExchangeEvent,
-    ExchangeFacts,
-    FailRun,
-    FollowTask,
-    NoA2a,
-    NoteLinkLost,
-    NoteTaken,
-    NoteTask,
-    PauseReading,
-    ReadTask,
-    RefreshCard,
-    RunBegan,
-    RunCanceled,
-    RunResumed,
-    SendMessageNow,
-    SendOverChat,
-    TaskRead,
-    UpstreamExchange,
-    UpstreamSettled,
-    WaitEnded,
-    advance,
-)
 from dragoman.agents.remote.failures import UNFOUND
 from dragoman.agents.remote.ids import UpstreamIds
 from dragoman.agents.remote.relay import Relay
@@ -64,6 +29,7 @@ from dragoman.client.errors import NoAnswer, PeerError
 from dragoman.client.stream import TaskStream
 from dragoman.engine.api import Ended, Run
 from dragoman.engine.upstream_notes import read_upstream_notes
+from dragoman.engine.words import QUESTIONS
 from dragoman.model.errors import A2AError
 from dragoman.model.ids import timestamp_ms
 from dragoman.model.message import Message, Part, Role
@@ -73,12 +39,6 @@ from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 from dragoman.net.errors import EgressError
 
 log = logging.getLogger("dragoman.upstreams")
-
-QUESTIONS = {
-    TaskState.INPUT_REQUIRED: (Part(text="More input is needed."),),
-    TaskState.AUTH_REQUIRED: (Part(text="Authentication is needed."),),
-}
-"""The question when an upstream sends only the state."""
 
 HISTORY_MAX = 50
 """The most earlier messages of the conversation that go with one over chat completions."""
@@ -111,7 +71,7 @@ class UpstreamTask:
     def __init__(self, run: Run, route: UpstreamRoute, *, queues: bool) -> None:
         self._run = run
         self._route = route
-        self._exchange = UpstreamExchange(
+        self._exchange = exchange.UpstreamExchange(
             name=route.name,
             queues=queues,
             forwards=route.access.forwards,
@@ -135,7 +95,7 @@ class UpstreamTask:
     async def carry_out(self) -> None:
         """Have the upstream carry out the task. Raises Ended, unless it completed without a closing message."""
         try:
-            event: ExchangeEvent | None = RunBegan() if self._run.epoch == 1 else await self._resume()
+            event: exchange.ExchangeEvent | None = exchange.RunBegan() if self._run.epoch == 1 else await self._resume()
             while event is not None:
                 event = await self._step(event)
             self._standing.record()
@@ -144,16 +104,16 @@ class UpstreamTask:
             parts = self._route.access.credentials.masking.parts(ended.parts)
             raise Ended(ended.state, parts, ended.reason, ended.retry_after_s) from ended
         except asyncio.CancelledError:
-            if self._run.canceled and CancelUpstreamTask() in self._advance(RunCanceled()):
+            if self._run.canceled and exchange.CancelUpstreamTask() in self._advance(exchange.RunCanceled()):
                 self._standing.record_cancel(await self._route.cancel_task(self._ids.task_id))
             raise
 
     # -- the machine ---------------------------------------------------------------------------------------------------
 
-    def _advance(self, event: ExchangeEvent) -> tuple[ExchangeCommand, ...]:
+    def _advance(self, event: exchange.ExchangeEvent) -> tuple[exchange.ExchangeCommand, ...]:
         """Tell the machine of an event, and return what to do."""
         route, ids = self._route, self._ids
-        facts = ExchangeFacts(
+        facts = exchange.ExchangeFacts(
             named=bool(ids.task_id),
             first=ids.number == 1,
             fresh=self._run.epoch == 1,
@@ -163,56 +123,56 @@ class UpstreamTask:
             breaker_s=route.health.breaker.wait_s,
             now_s=time.monotonic(),
         )
-        self._exchange, commands = advance(self._exchange, facts, event)
+        self._exchange, commands = exchange.advance(self._exchange, facts, event)
         return commands
 
-    async def _step(self, event: ExchangeEvent) -> ExchangeEvent | None:
+    async def _step(self, event: exchange.ExchangeEvent) -> exchange.ExchangeEvent | None:
         """Do what follows an event, and return the next event; None if our task has ended. Raises Ended."""
-        if isinstance(event, CallFailed):
+        if isinstance(event, exchange.CallFailed):
             self._admission.record_failure(event.error)
-        following: ExchangeEvent | None = None
+        following: exchange.ExchangeEvent | None = None
         for command in self._advance(event):
-            if isinstance(command, FailRun) and isinstance(event, CallFailed):
+            if isinstance(command, exchange.FailRun) and isinstance(event, exchange.CallFailed):
                 raise command.ended from event.error
             following = await self._do(command)
         return following
 
-    async def _do(self, command: ExchangeCommand) -> ExchangeEvent | None:
+    async def _do(self, command: exchange.ExchangeCommand) -> exchange.ExchangeEvent | None:
         """Carry out a command, and return the event that it leads to, if any. Raises Ended."""
         match command:
-            case SendMessageNow():
+            case exchange.SendMessageNow():
                 return await self._send()
-            case SendOverChat():
+            case exchange.SendOverChat():
                 return await self._chat()
-            case ReadTask():
+            case exchange.ReadTask():
                 return await self._read_task()
-            case FollowTask(subscribe=subscribe):
+            case exchange.FollowTask(subscribe=subscribe):
                 return await self._follow_task(subscribe=subscribe)
-            case AskCaller(status=status):
+            case exchange.AskCaller(status=status):
                 self._message = await self._ask(status)
-                return CallerReplied()
-            case AskForCredentials():
+                return exchange.CallerReplied()
+            case exchange.AskForCredentials():
                 await self._admission.ask_for_credentials()
-                return CredentialsShown()
-            case AwaitUpstream(asked_s=asked_s):
+                return exchange.CredentialsShown()
+            case exchange.AwaitUpstream(asked_s=asked_s):
                 await self._admission.wait(asked_s)
-                return WaitEnded()
-            case PauseReading(pause_s=pause_s):
+                return exchange.WaitEnded()
+            case exchange.PauseReading(pause_s=pause_s):
                 await self._route.health.pause(pause_s)
-                return WaitEnded()
-            case RefreshCard():
+                return exchange.WaitEnded()
+            case exchange.RefreshCard():
                 return await self._refresh_card()
-            case NoteTask(task_id=task_id):
+            case exchange.NoteTask(task_id=task_id):
                 self._record_task(task_id, "", self._standing.begin(()))
-            case NoteTaken():
+            case exchange.NoteTaken():
                 self._note_taken()
-            case NoteLinkLost():
+            case exchange.NoteLinkLost():
                 self._standing.set_link(up=False)
-            case EndRun(status=status):
+            case exchange.EndRun(status=status):
                 await self._end(status)
-            case FailRun(ended=ended):
+            case exchange.FailRun(ended=ended):
                 raise ended
-            case CancelUpstreamTask() | CancelOnceNamed():
+            case exchange.CancelUpstreamTask() | exchange.CancelOnceNamed():
                 pass  # a canceled run carries them out where the cancel reaches it
             case _:
                 assert_never(command)
@@ -220,11 +180,11 @@ class UpstreamTask:
 
     # -- sending -------------------------------------------------------------------------------------------------------
 
-    async def _send(self) -> ExchangeEvent:
+    async def _send(self) -> exchange.ExchangeEvent:
         """Send the message, and pass on updates until the upstream's task ends or asks."""
         connection = await self._admission.connection()
         if connection is None:
-            return NoA2a()
+            return exchange.NoA2a()
         self._spoken = connection
         operation = await self._ids.build_send(self._message, connection)
         self._due = True
@@ -234,15 +194,15 @@ class UpstreamTask:
             )
             status = await self._follow(stream, connection)
         except (A2AError, NoAnswer, PeerError) as error:
-            return CallFailed(error)
+            return exchange.CallFailed(error)
         self._route.endpoint.adopt_card()
-        return UpstreamSettled(status)
+        return exchange.UpstreamSettled(status)
 
-    async def _refresh_card(self) -> CardRefreshed:
+    async def _refresh_card(self) -> exchange.CardRefreshed:
         """Read the card again, now, since the agent may have changed its interface."""
         assert self._spoken is not None
         before = self._spoken.interface
-        return CardRefreshed(await self._admission.refresh_card() and self._spoken.interface != before)
+        return exchange.CardRefreshed(await self._admission.refresh_card() and self._spoken.interface != before)
 
     # -- receiving -----------------------------------------------------------------------------------------------------
 
@@ -288,7 +248,7 @@ class UpstreamTask:
         try:
             return await asyncio.shield(first)
         except asyncio.CancelledError:
-            waits = self._run.canceled and CancelOnceNamed() in self._advance(RunCanceled())
+            waits = self._run.canceled and exchange.CancelOnceNamed() in self._advance(exchange.RunCanceled())
             if not (waits and route.run_beside(_cancel_once_named(first, batches, stream, connection, route))):
                 first.cancel()
                 await asyncio.wait((first,))
@@ -382,7 +342,7 @@ class UpstreamTask:
 
     # -- resuming a task that is there ---------------------------------------------------------------------------------
 
-    async def _resume(self) -> RunResumed:
+    async def _resume(self) -> exchange.RunResumed:
         """Load what an earlier run noted, and return how far it got."""
         run, ids, note = self._run, self._ids, self._run.record.note or {}
         answers = await self._answers(int(note.get("sent", "1")))
@@ -394,13 +354,13 @@ class UpstreamTask:
         if not ids.task_id:
             ids.begin_anew()
             may_repeat = self._route.endpoint.may_repeat(timestamp_ms(run.head.created_at))
-            return RunResumed(repeatable=run.epoch <= 1 or bool(note.get("waits")) or may_repeat)
+            return exchange.RunResumed(repeatable=run.epoch <= 1 or bool(note.get("waits")) or may_repeat)
         unsent = bool(answers) and int(note.get("sent", "1")) < ids.number
         if unsent:
             self._message = answers[-1]
         else:
             ids.begin_next()
-        return RunResumed(repeatable=False, unsent=unsent)
+        return exchange.RunResumed(repeatable=False, unsent=unsent)
 
     async def _answers(self, sent: int) -> list[Message]:
         """The recorded answers for the upstream, in order, including unasked ones that were sent."""
@@ -420,23 +380,23 @@ class UpstreamTask:
             answers.append(await self._run.ask(()))
         return answers
 
-    async def _read_task(self) -> ExchangeEvent:
+    async def _read_task(self) -> exchange.ExchangeEvent:
         """Read how the upstream's task stands."""
         route, ids = self._route, self._ids
         connection = await self._admission.connection()
         if connection is None:
-            return NoA2a()
+            return exchange.NoA2a()
         try:
             task = await connection.get(ids.task_id)
         except (A2AError, NoAnswer, PeerError) as error:
-            return CallFailed(error)
+            return exchange.CallFailed(error)
         route.health.record_answer()
         self._run.working()
         self._standing.hear(task.status)
         self._read = task, connection
-        return TaskRead(task.status, any(ids.message_id == each.message_id for each in task.history))
+        return exchange.TaskRead(task.status, any(ids.message_id == each.message_id for each in task.history))
 
-    async def _follow_task(self, *, subscribe: bool) -> ExchangeEvent:
+    async def _follow_task(self, *, subscribe: bool) -> exchange.ExchangeEvent:
         """Pass on the task as it was read; with `subscribe` also what follows, until it ends or asks."""
         run, relay = self._run, self._relay
         assert self._read is not None
@@ -446,7 +406,7 @@ class UpstreamTask:
             await relay.pass_snapshot(task)
             if not subscribe:
                 await relay.settle()
-                return UpstreamSettled(task.status)
+                return exchange.UpstreamSettled(task.status)
             stream = connection.task_stream(
                 Subscribe(id=self._ids.task_id), traceparent=run.traceparent, on_link=self._standing.set_link
             )
@@ -456,8 +416,8 @@ class UpstreamTask:
             if stream.final is None and status is not None and status.state in TERMINAL:
                 await self._pass_on_rest(connection)
         except (A2AError, NoAnswer, PeerError) as error:
-            return CallFailed(error)
-        return UpstreamSettled(status)
+            return exchange.CallFailed(error)
+        return exchange.UpstreamSettled(status)
 
     async def _pass_on_rest(self, connection: Connection) -> None:
         """Pass on what the ended task holds beyond its stream, which was joined late (Evo AI)."""
@@ -468,13 +428,13 @@ class UpstreamTask:
 
     # -- chat completions ----------------------------------------------------------------------------------------------
 
-    async def _chat(self) -> UpstreamSettled | ChatFailed:
+    async def _chat(self) -> exchange.UpstreamSettled | exchange.ChatFailed:
         """Send the message over chat completions, and emit the agent's answer."""
         try:
             await self._chat_once()
         except Ended as ended:
-            return ChatFailed(ended)
-        return UpstreamSettled(TaskStatus(state=TaskState.COMPLETED, timestamp=""))
+            return exchange.ChatFailed(ended)
+        return exchange.UpstreamSettled(TaskStatus(state=TaskState.COMPLETED, timestamp=""))
 
     async def _chat_once(self) -> None:
         """Do what `_chat` says. Raises Ended if there is no answer, or nothing that can be sent."""

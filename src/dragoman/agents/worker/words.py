@@ -11,20 +11,13 @@ from dragoman.agents.content import parts_of, sound_artifact
 from dragoman.engine.bounds import Bounds
 from dragoman.engine.bounds import usage as check_usage
 from dragoman.engine.files import same_parts
-from dragoman.engine.words import Ask, Delegation, End, Say
+from dragoman.engine.words import QUESTIONS, Ask, Delegation, End, Say
 from dragoman.model.errors import InvalidParams
 from dragoman.model.events import ArtifactChunk
 from dragoman.model.ids import new_id
 from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import CompleteTask, UpdateStatus
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskState, Usage
-
-QUESTIONS = {
-    TaskState.INPUT_REQUIRED: "More input is needed.",
-    TaskState.AUTH_REQUIRED: "Authentication is needed.",
-}
-"""The question when a worker sends only the state."""
-
 
 SpokenWord = Say | ArtifactChunk | Ask | Delegation | End
 """The words that workers say by themselves. Their usage comes beside any of them."""
@@ -39,7 +32,7 @@ def word_of(report: CompleteTask | UpdateStatus) -> SpokenWord:
     if state in TERMINAL:
         return End(state, parts)
     if state in INTERRUPTED:
-        return Ask(parts or (Part(text=QUESTIONS[state]),), auth=state is TaskState.AUTH_REQUIRED)
+        return Ask(parts or QUESTIONS[state], auth=state is TaskState.AUTH_REQUIRED)
     if state is not TaskState.WORKING:
         raise InvalidParams("status.state", "must be working, input-required, auth-required, or one that ends the task")
     if progress is not None and progress.message and not parts:

@@ -13,9 +13,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.agents.frameworks.a2a_sdk.turn import Sdk, Turn
+from dragoman.agents.frameworks.a2a_sdk.sdk import Sdk
+from dragoman.agents.frameworks.a2a_sdk.turn import Turn
 from dragoman.agents.frameworks.runs import contain
 from dragoman.engine.api import Ended, Replied, Run
+from dragoman.engine.words import QUESTIONS
 from dragoman.model.ids import new_id
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.principal import ANONYMOUS
@@ -35,12 +37,6 @@ SHOW_S = 1.0
 
 OPEN = (Part(text="The agent has stopped without an end: send another message to go on."),)
 """The question of a call that neither ended the task nor asked."""
-
-QUESTIONS = {
-    TaskState.INPUT_REQUIRED: (Part(text="More input is needed."),),
-    TaskState.AUTH_REQUIRED: (Part(text="Authentication is needed."),),
-}
-"""The question of a status without a message."""
 
 NOTHING_SAID = (Part(text="The agent gave no answer."),)
 
