@@ -19,7 +19,7 @@ is over. Every request ends: with its answer, with Away, or with its timeout.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any, TypeVar
 
@@ -229,7 +229,7 @@ class McpServer:
                 raise self._away
             self._stale = False
             try:
-                offers = await self._list_tools(session)
+                offers = await self._within(session, lambda session: session.offers(self._start_s))
             except Away as error:
                 self._put_off(error)
                 raise
@@ -238,28 +238,17 @@ class McpServer:
                 self._offers, self._listed_at = offers, self._clock()
             return offers
 
-    async def _list_tools(self, session: McpSession) -> tuple[ToolOffer, ...]:
-        try:
-            return await session.offers(self._start_s)
-        except SessionGone:
-            session = await self._ensure_session()
-            return await session.offers(self._start_s)
-
     async def call(
         self, tool: str, arguments: dict[str, Any], *, traceparent: str | None, on_progress: OnProgress
     ) -> ToolOutcome:
         """Call a tool, and return the outcome. Raises Away."""
         try:
-            session = await self._ensure_session()
-            try:
-                return await session.call(
+            return await self._within(
+                await self._ensure_session(),
+                lambda session: session.call(
                     tool, arguments, within_s=self._call_s, traceparent=traceparent, on_progress=on_progress
-                )
-            except SessionGone:  # the call was not carried out
-                session = await self._ensure_session()
-                return await session.call(
-                    tool, arguments, within_s=self._call_s, traceparent=traceparent, on_progress=on_progress
-                )
+                ),
+            )
         except RequestRefused:
             raise
         except Away:
@@ -272,6 +261,13 @@ class McpServer:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+    async def _within(self, session: McpSession, request: Callable[[McpSession], Awaitable[T]]) -> T:
+        """Make a request within the session; in a new one if it is over, since nothing was carried out then."""
+        try:
+            return await request(session)
+        except SessionGone:
+            return await request(await self._ensure_session())
 
     async def _ensure_session(self) -> McpSession:
         """The session, opened if there is none. Raises Away."""

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from msgspec import Struct
 
 from dragoman.agents.content import Artifacts, parts_of
+from dragoman.agents.program import wire
 from dragoman.agents.program.executable import build_environment, check_program, find_executable
 from dragoman.agents.program.launcher import Child, Launcher
 from dragoman.agents.program.pipes import (
@@ -25,26 +26,6 @@ from dragoman.agents.program.pipes import (
     Statements,
     TooMuch,
     log,
-)
-from dragoman.agents.program.wire import (
-    Asks,
-    AsksAuth,
-    CallerMessage,
-    CallsTool,
-    Fails,
-    GivesArtifact,
-    Progresses,
-    Rejects,
-    Reports,
-    SaysData,
-    SaysFile,
-    SaysText,
-    Statement,
-    UnreadableLine,
-    Uses,
-    answer_line,
-    caller_message,
-    task_line,
 )
 from dragoman.config import Program
 from dragoman.engine.api import DIRECT_WAIT_S, CheckResult, DirectMode, Ended, Reject, Run, Runner, Traits
@@ -69,7 +50,7 @@ class AnsweredQuestion(Struct, frozen=True):
     """A question that the caller has answered."""
 
     question: ProgramQuestion
-    answer: CallerMessage
+    answer: wire.CallerMessage
 
 
 class ProgramAgent(Runner):
@@ -149,9 +130,9 @@ class ProgramAgent(Runner):
             case "text":
                 return run.message.text.encode(errors="replace")
             case "lines":
-                return task_line(run, self.profile.id, skill, (), history)
+                return wire.task_line(run, self.profile.id, skill, (), history)
             case "json":
-                return task_line(run, self.profile.id, skill, [each.answer for each in answered], history)
+                return wire.task_line(run, self.profile.id, skill, [each.answer for each in answered], history)
 
     def _variables(self, run: Run, skill: str | None) -> dict[str, str]:
         """The task's facts as environment variables. NUL, which no variable can hold, is left out."""
@@ -273,36 +254,36 @@ class Dialogue:
             async with asyncio.timeout(self._program.grace_s):
                 while says := await self._hear():
                     for each in says:
-                        if not isinstance(each, Asks | AsksAuth):
+                        if not isinstance(each, wire.Asks | wire.AsksAuth):
                             await self._carry_out(each)
         except (TimeoutError, Ended, Reject, TypeError, ValueError):  # it is canceled, whatever else happens
             pass
 
-    async def _hear(self) -> list[Statement]:
+    async def _hear(self) -> list[wire.Statement]:
         try:
             return await self._statements.read()
-        except UnreadableLine as error:
+        except wire.UnreadableLine as error:
             raise self._unreadable(error) from error
         except TooMuch:
             text = f"The agent's program wrote more than allowed ({self._program.max_output_bytes} bytes)."
             raise _failed(text, "program_output") from None
 
-    async def _carry_out(self, says: Statement) -> bool:
+    async def _carry_out(self, says: wire.Statement) -> bool:
         """Carry out one statement of the program. True: it must be started again with an answer."""
-        if isinstance(says, Asks | AsksAuth):
+        if isinstance(says, wire.Asks | wire.AsksAuth):
             return await self._ask(self._question(says))
         if self._known:
             return False
         run, artifacts = self._run, self._artifacts
         try:
             match says:
-                case SaysText(text):
+                case wire.SaysText(text):
                     await artifacts.add(text)
-                case SaysData(data):
+                case wire.SaysData(data):
                     await artifacts.add(Part(data=data))
-                case SaysFile(piece):
+                case wire.SaysFile(piece):
                     await artifacts.add(piece.part())
-                case GivesArtifact(given):
+                case wire.GivesArtifact(given):
                     await artifacts.emit(
                         [piece.part() for piece in given.parts],
                         name=given.name,
@@ -312,24 +293,24 @@ class Dialogue:
                         last=given.last,
                         media_type=None,
                     )
-                case Progresses((current, total), text):
+                case wire.Progresses((current, total), text):
                     await run.status(parts_of(text) if text else (), progress=(current, total))
-                case Reports(status):
+                case wire.Reports(status):
                     await run.status(parts_of(status))
-                case Uses(tokens):
+                case wire.Uses(tokens):
                     run.usage(Usage.of(tokens.input, tokens.output, tokens.total, tokens.model))
-                case CallsTool(call):
+                case wire.CallsTool(call):
                     await call.send(run)
-                case Rejects(why):
+                case wire.Rejects(why):
                     raise Reject(why)
-                case Fails(why):
+                case wire.Fails(why):
                     raise _failed(why, "agent_failed")
         except (TypeError, ValueError) as error:  # a Part that holds two things
             raise self._unreadable(error) from error
         return False
 
-    def _question(self, says: Asks | AsksAuth) -> ProgramQuestion:
-        said, auth = (says.ask, False) if isinstance(says, Asks) else (says.auth, True)
+    def _question(self, says: wire.Asks | wire.AsksAuth) -> ProgramQuestion:
+        said, auth = (says.ask, False) if isinstance(says, wire.Asks) else (says.auth, True)
         try:
             return ProgramQuestion(self._run.bounds.parts("ask", parts_of(said)), auth=auth)
         except (TypeError, ValueError) as error:
@@ -337,14 +318,14 @@ class Dialogue:
 
     async def _ask(self, question: ProgramQuestion) -> bool:
         if self._program.input == "text":
-            error = UnreadableLine('it asks, but reads only text: set input = "json" or "lines"')
+            error = wire.UnreadableLine('it asks, but reads only text: set input = "json" or "lines"')
             raise self._unreadable(error)
         self._artifacts.begin_new()
         if self._known:
             known = self._known.popleft()
             if known.question != question:
                 raise _failed(UNASKED, "replay_mismatch")
-            self._feed.put(answer_line(known.answer), last=False)
+            self._feed.put(wire.answer_line(known.answer), last=False)
             return False
         keeps = self._program.input == "lines"
         if not keeps:
@@ -352,7 +333,7 @@ class Dialogue:
         self._clock.stand()
         parking = self._loop.call_later(self._program.keep_s, self._park) if keeps else None
         try:
-            answer = caller_message(await self._run.ask(question.parts, auth=question.auth))
+            answer = wire.caller_message(await self._run.ask(question.parts, auth=question.auth))
         finally:
             if parking is not None:
                 parking.cancel()
@@ -363,7 +344,7 @@ class Dialogue:
         if self._child.ended.done():
             self._judge(self._child.ended.result())
             return True
-        self._feed.put(answer_line(answer), last=False)
+        self._feed.put(wire.answer_line(answer), last=False)
         return False
 
     async def _await_exit(self) -> None:

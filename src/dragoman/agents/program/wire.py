@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict
 
 from dragoman.agents.tools import ToolReport
 from dragoman.dialects import json_bounds
@@ -107,15 +108,7 @@ class Piece(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
 
     def part(self) -> Part:
         """Convert to the Part of the model."""
-        return Part(
-            text=self.text,
-            raw=self.raw,
-            url=self.url,
-            data=self.data,
-            filename=self.filename,
-            media_type=self.media_type,
-            metadata=self.metadata,
-        )
+        return Part(**asdict(self))
 
 
 class Given(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

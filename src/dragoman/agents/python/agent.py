@@ -92,7 +92,9 @@ class Agent(Runner):
             direct_wait_s=_direct_wait(id, direct_wait_s),
             restartable=restartable,
             one_message=one_message,
-            deadline_s=_deadline(id, deadline_s),
+            deadline_s=None
+            if deadline_s is None
+            else _seconds(id, "deadline_s", deadline_s, DEADLINE_S_MIN, DEADLINE_S_MAX),
         )
         self.threads = Threads()
         self.checks: Callable[[], AsyncIterator[CheckResult]] | None = None
@@ -268,23 +270,16 @@ def _direct(agent_id: str, direct: DirectMode) -> DirectMode:
 
 
 def _direct_wait(agent_id: str, wait_s: float) -> float:
-    if isinstance(wait_s, bool) or not isinstance(wait_s, int | float):
-        raise TypeError(f"agent {agent_id}: direct_wait_s={wait_s!r}: must be a number of seconds")
-    if not DIRECT_WAIT_S_MIN <= wait_s <= DIRECT_WAIT_S_MAX:
-        allowed = f"must be from {DIRECT_WAIT_S_MIN:g} to {DIRECT_WAIT_S_MAX:g} seconds"
-        raise ValueError(f"agent {agent_id}: direct_wait_s={wait_s!r}: {allowed}")
-    return wait_s
+    return _seconds(agent_id, "direct_wait_s", wait_s, DIRECT_WAIT_S_MIN, DIRECT_WAIT_S_MAX)
 
 
-def _deadline(agent_id: str, deadline_s: float | None) -> float | None:
-    if deadline_s is None:
-        return None
-    if isinstance(deadline_s, bool) or not isinstance(deadline_s, int | float):
-        raise TypeError(f"agent {agent_id}: deadline_s={deadline_s!r}: must be a number of seconds")
-    if not DEADLINE_S_MIN <= deadline_s <= DEADLINE_S_MAX:
-        allowed = f"must be from {DEADLINE_S_MIN:g} to {DEADLINE_S_MAX:.0f} seconds"
-        raise ValueError(f"agent {agent_id}: deadline_s={deadline_s!r}: {allowed}")
-    return deadline_s
+def _seconds(agent_id: str, argument: str, value: float, least: float, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"agent {agent_id}: {argument}={value!r}: must be a number of seconds")
+    if not least <= value <= most:
+        allowed = f"must be from {least:g} to {most:.0f} seconds"
+        raise ValueError(f"agent {agent_id}: {argument}={value!r}: {allowed}")
+    return value
 
 
 def _versions(agent_id: str, versions: Iterable[str]) -> tuple[str, ...]:

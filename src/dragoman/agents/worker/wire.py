@@ -7,6 +7,7 @@ ignored, so that either side may be newer.
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from dragoman.dialects.json_bounds import MAX_TEXT
 from dragoman.model.message import Artifact, Message, Part
@@ -153,26 +154,12 @@ class GivenArtifact(Struct, omit_defaults=True, rename="camel"):
 
     def artifact(self) -> Artifact:
         """Convert to the model's Artifact."""
-        return Artifact(
-            artifact_id=self.artifact_id,
-            parts=self.parts,
-            name=self.name,
-            description=self.description,
-            metadata=self.metadata,
-            extensions=self.extensions,
-        )
+        return Artifact(**asdict(self))
 
 
 def encode_artifact(artifact: Artifact) -> GivenArtifact:
     """Convert an artifact of the model, to be sent."""
-    return GivenArtifact(
-        parts=artifact.parts,
-        artifact_id=artifact.artifact_id,
-        name=artifact.name,
-        description=artifact.description,
-        metadata=artifact.metadata,
-        extensions=artifact.extensions,
-    )
+    return GivenArtifact(**asdict(artifact))
 
 
 class ArtifactReport(Struct, omit_defaults=True):

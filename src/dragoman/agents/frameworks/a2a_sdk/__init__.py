@@ -1,7 +1,7 @@
 """Executors of the official A2A SDK for Python (`a2a-sdk` 1.x and 0.3) behind a card.
 
-`agent` is the runner, `executor_run` one task's work with an executor. `turn` is the value of one call of it, which
-`v1` and `v03` turn into the SDK's own types, and its events back into ours.
+`agent` is the runner, `executor_run` one task's work with an executor. `turn` is the value of one call of it. `sdk`,
+with `v1` or `v03`, turns it into the SDK's own types, and its events back into ours.
 
 Invariant: an executor cannot tell that another server than the SDK's calls it, as long as it keeps to the contract of
 `AgentExecutor`. The types are those of the executor's own SDK, whichever release that is.

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.agents.frameworks.a2a_sdk.executor_run import DroppedEvents, ExecutorRun, call_cancel
-from dragoman.agents.frameworks.a2a_sdk.turn import Sdk
+from dragoman.agents.frameworks.a2a_sdk.sdk import Sdk
 from dragoman.engine.api import CheckResult, DirectMode, Run, Runner, Traits
 from dragoman.model.card import Profile
 from dragoman.model.task import Record

@@ -6,7 +6,7 @@ Invariant: addresses, capabilities and access rules are the server's own, whatev
 from collections.abc import Mapping
 from typing import Any
 
-from dragoman.agents.frameworks.a2a_sdk.turn import Sdk
+from dragoman.agents.frameworks.a2a_sdk.sdk import Sdk
 from dragoman.agents.frameworks.runs import SKILL, shorten
 from dragoman.model.card import AgentSkill, Profile
 

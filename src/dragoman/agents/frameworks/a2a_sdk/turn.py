@@ -1,15 +1,14 @@
-"""Turn: everything that one call of an executor is told, in our types, and Sdk: its form in those of a release.
+"""Turn: everything that one call of an executor is told, in our types.
 
 Invariant: values only; nothing here knows a release of the SDK.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
 from dragoman.model.message import Message
 from dragoman.model.task import Record
-from dragoman.model.updates import Update
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -28,32 +27,3 @@ class Turn(Struct, frozen=True, kw_only=True):
     accepted_output_modes: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()
     caller: str | None = None
-
-
-class Sdk(Protocol):
-    """A release of the SDK. `replaces_tasks`: a Task in the queue replaces the one that is stored."""
-
-    replaces_tasks: bool
-
-    def make_context(self, turn: Turn) -> Any:
-        """Make the RequestContext of a call."""
-        ...
-
-    def read_event(self, event: Any) -> Update:
-        """Read an event from the queue. Raises TypeError if it is none."""
-        ...
-
-    def is_card(self, value: object) -> bool:
-        """Whether the object is an AgentCard."""
-        ...
-
-    def card_members(self, card: Any) -> dict[str, Any]:
-        """Return the members of an AgentCard by their names in JSON."""
-        ...
-
-    def stored_record(self, before: Record, question: Message | None, answer: Message) -> Record:
-        """Return the task as this release shows it to `execute` after an answer.
-
-        `before` has neither the answer nor the question, which is None if the executor asked nothing.
-        """
-        ...

@@ -4,13 +4,12 @@ Invariant: a value is converted by the JSON of A2A 0.3, so that the executor see
 would show it.
 """
 
-import importlib
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.agents.frameworks.a2a_sdk.caller import make_call_context
+from dragoman.agents.frameworks.a2a_sdk.sdk import Sdk
 from dragoman.agents.frameworks.a2a_sdk.turn import Turn
 from dragoman.dialects.v03 import encode
 from dragoman.dialects.v03.client import read_update
@@ -19,13 +18,13 @@ from dragoman.model.task import Record
 from dragoman.model.updates import Update
 
 
-class SdkV03:
-    """Satisfies `Sdk`."""
+class SdkV03(Sdk):
+    """See `Sdk`."""
 
     replaces_tasks = True
 
     def __init__(self) -> None:
-        self._types = importlib.import_module("a2a.types")
+        super().__init__()
         self._events = (
             self._types.Task,
             self._types.Message,
@@ -33,28 +32,11 @@ class SdkV03:
             self._types.TaskArtifactUpdateEvent,
         )
 
-    def make_context(self, turn: Turn) -> Any:
-        """Make the RequestContext of a call."""
-        contexts = importlib.import_module("a2a.server.agent_execution")
-        return contexts.RequestContext(
-            request=None if turn.message is None else self._request(turn, turn.message),
-            task_id=turn.task_id,
-            context_id=turn.context_id,
-            task=None if turn.task is None else self._task(turn.task),
-            related_tasks=[self._task(record) for record in turn.related],
-            call_context=make_call_context(turn),
-        )
-
-    def read_event(self, event: Any) -> Update:
-        """Read an event from the queue. Raises TypeError if it is none."""
+    def _update(self, event: Any) -> Update | None:
         if not isinstance(event, self._events):
-            raise TypeError(f"{type(event).__name__} is no event: enqueue a Task, a Message or an update of a task")
+            return None
         (update,) = read_update(event.model_dump_json(by_alias=True, exclude_none=True).encode())
         return update
-
-    def is_card(self, value: object) -> bool:
-        """Whether the object is an AgentCard."""
-        return isinstance(value, self._types.AgentCard)
 
     def card_members(self, card: Any) -> dict[str, Any]:
         """Return the members of an AgentCard by their names in JSON."""

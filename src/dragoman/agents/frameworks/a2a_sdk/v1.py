@@ -3,13 +3,12 @@
 Invariant: a value is converted as over gRPC, so that the executor sees exactly what the SDK's own server would show it.
 """
 
-import importlib
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 from msgspec.structs import replace
 
-from dragoman.agents.frameworks.a2a_sdk.caller import make_call_context
+from dragoman.agents.frameworks.a2a_sdk.sdk import Sdk
 from dragoman.agents.frameworks.a2a_sdk.turn import Turn
 from dragoman.dialects.protobuf.values import fill_struct
 from dragoman.dialects.v1.protobuf.client import read_update
@@ -28,40 +27,20 @@ MEMBERS = {
 """The member of a StreamResponse for each type of event."""
 
 
-class SdkV1:
-    """Satisfies `Sdk`."""
+class SdkV1(Sdk):
+    """See `Sdk`."""
 
     replaces_tasks = False
     """A Task after the first one is ignored (ActiveTask, a2a-sdk 1.3.0)."""
 
-    def __init__(self) -> None:
-        self._types = importlib.import_module("a2a.types")
-
-    def make_context(self, turn: Turn) -> Any:
-        """Make the RequestContext of a call."""
-        contexts = importlib.import_module("a2a.server.agent_execution")
-        return contexts.RequestContext(
-            make_call_context(turn),
-            request=None if turn.message is None else self._request(turn, turn.message),
-            task_id=turn.task_id,
-            context_id=turn.context_id,
-            task=None if turn.task is None else self._task(turn.task),
-            related_tasks=[self._task(record) for record in turn.related],
-        )
-
-    def read_event(self, event: Any) -> Update:
-        """Read an event from the queue. Raises TypeError if it is none."""
+    def _update(self, event: Any) -> Update | None:
         member = MEMBERS.get(type(event).__name__)
         frame = self._types.StreamResponse()
         if member is None or not isinstance(event, getattr(self._types, type(event).__name__)):
-            raise TypeError(f"{type(event).__name__} is no event: enqueue a Task, a Message or an update of a task")
+            return None
         getattr(frame, member).CopyFrom(event)
         (update,) = read_update(frame.SerializeToString())
         return update
-
-    def is_card(self, value: object) -> bool:
-        """Whether the object is an AgentCard."""
-        return isinstance(value, self._types.AgentCard)
 
     def card_members(self, card: Any) -> dict[str, Any]:
         """Return the members of an AgentCard by their names in JSON."""
