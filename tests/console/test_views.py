@@ -12,10 +12,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from playwright.async_api import Browser, expect
 
-from dragoman.agents.remote.access import UpstreamAddress
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.auth.operator_token import read_token
-from dragoman.config import Config
+from dragoman.config import Config, Upstream
 from dragoman.model.card import Profile
 from dragoman.server import serving
 from tests.console.browser import NARROW, axe, console
@@ -370,7 +369,7 @@ async def test_what_agents_elsewhere_made_of_a_task_is_among_its_delegations(bro
         before("127.0.0.1", int(elsewhere.rpartition(":")[2])) as wire,
         aiohttp.ClientSession() as http,
     ):
-        address = UpstreamAddress(url=f"http://127.0.0.1:{wire.port}/agents/steps", retry_wait_s=0.1)
+        address = Upstream(url=f"http://127.0.0.1:{wire.port}/agents/steps", retry_wait_s=0.1)
         far = UpstreamAgent(Profile(id="far", name="far", description="far", version="1", skills=()), address)
         async with serving(Config(store=store, **settings), [far]) as url:
             site = Site(url, read_token(store, 0) or "", http, gate)

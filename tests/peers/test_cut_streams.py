@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.remote.access import UpstreamAddress
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.client import Retries, connect
 from dragoman.client.connection import Connection
 from dragoman.client.task_fold import TaskFold, join_text
-from dragoman.config import Config
+from dragoman.config import Config, Upstream
 from dragoman.model.card import Profile
 from dragoman.model.task import Task, TaskState
 from dragoman.server import serving
@@ -92,7 +91,7 @@ async def differing(url: str, path: str, take: Take, *, seed: int) -> list[tuple
         direct = await opened.enter_async_context(connect(url + path, dialect="1.0"))
         if take is by_gateway:
             profile = Profile(id="far", name="Far", description="Elsewhere", version="1", skills=())
-            far = UpstreamAgent(profile, UpstreamAddress(url=proxy.url + path, dialect="1.0"), adjust=lambda _: profile)
+            far = UpstreamAgent(profile, Upstream(url=proxy.url + path, dialect="1.0"), adjust=lambda _: profile)
             at = await opened.enter_async_context(serving(Config(port=0, store="memory:"), [far]))
             agent = await opened.enter_async_context(connect(at, dialect="1.0"))
         else:
@@ -121,7 +120,7 @@ async def differing_over_grpc(url: str, dialect: str, take: Take, *, seed: int) 
         place = f"grpc://127.0.0.1:{proxy.port}"
         if take is by_gateway:
             profile = Profile(id="far", name="Far", description="Elsewhere", version="1", skills=())
-            address = UpstreamAddress(url=place, dialect=dialect, dedupes=True)
+            address = Upstream(url=place, dialect=dialect, dedupes=True)
             far = UpstreamAgent(profile, address, adjust=lambda _: profile)
             at = await opened.enter_async_context(serving(Config(port=0, store="memory:"), [far]))
             agent = await opened.enter_async_context(connect(at, dialect="1.0"))

@@ -12,14 +12,13 @@ import pytest
 
 from dragoman.agents.mcp.http import HttpLink
 from dragoman.agents.mcp.tools import McpGrant, McpTools
-from dragoman.agents.remote.access import UpstreamAddress
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.remote.endpoint import UpstreamEndpoint
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.attendance import Attendance
 from dragoman.bindings.mcp import Sessions
 from dragoman.bus.api import Inbox
-from dragoman.config import Config
+from dragoman.config import Config, Upstream
 from dragoman.engine.admin.administration import Administration
 from dragoman.engine.cancellations import Cancellations
 from dragoman.engine.delegated_tasks import DelegatedTasks
@@ -169,7 +168,7 @@ async def test_every_job_survives_what_nobody_foresaw_and_is_started_again(
             queue_warn_s=1.0,
             shutdown_grace_s=0.2,
         )
-        far = UpstreamAgent(profile("far"), UpstreamAddress(url="http://127.0.0.1:9"))
+        far = UpstreamAgent(profile("far"), Upstream(url="http://127.0.0.1:9"))
         async with (
             running(config, [echo, far, Tooled(elsewhere)]) as listening,
             aiohttp.ClientSession(listening.url, connector=aiohttp.TCPConnector(ssl=False)) as http,

@@ -13,11 +13,9 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from dragoman import Agent, Context
-from dragoman.agents.breaker import Breaker
-from dragoman.agents.remote.access import UpstreamAddress
 from dragoman.agents.remote.agent import UpstreamAgent
-from dragoman.client import ApiKey, ClientCredentials, Connection, Retries, Timeouts, connect
-from dragoman.config import Config
+from dragoman.client import ApiKey, ClientCredentials, Connection, Retries, connect
+from dragoman.config import Config, Upstream, UpstreamCredentials
 from dragoman.engine.api import Runner
 from dragoman.model.card import Profile
 from dragoman.model.errors import Unavailable
@@ -57,11 +55,12 @@ async def upstream(gates: Gates) -> AsyncIterator[str]:
 
 
 def partner(url: str, **keys: Any) -> UpstreamAgent:
-    """An agent `partner` whose upstream is at `url`; what UpstreamAddress and Breaker do not know is for the agent."""
-    said = {name: keys.pop(name) for name in list(keys) if name in UpstreamAddress.__struct_fields__}
-    breaker = Breaker(**{name: keys.pop(name) for name in ("failures", "pause_s", "clock") if name in keys})
+    """An agent `partner` whose upstream is at `url`; what is no key of an upstream's table is for the agent."""
+    if keys.pop("forwards", False):
+        keys["credentials"] = UpstreamCredentials(forward=True)
+    said = {name: keys.pop(name) for name in list(keys) if name in Upstream.__struct_fields__}
     profile = Profile(id="partner", name="Partner", description="Ours", version="0.1", skills=())
-    return UpstreamAgent(profile, UpstreamAddress(url=url, **said), breaker=breaker, **keys)
+    return UpstreamAgent(profile, Upstream(url=url, **said), **keys)
 
 
 @asynccontextmanager
@@ -405,8 +404,7 @@ async def test_an_answer_that_nobody_can_read_fails_the_task(upstream: str) -> N
 
 async def test_an_upstream_that_cannot_say_how_its_task_stands_fails_it_in_the_end(upstream: str) -> None:
     unwell = answer({"jsonrpc": "2.0", "id": None, "error": {"code": -32603, "message": "Internal error"}})
-    waits = Timeouts(mend_s=0.5)
-    async with before(upstream) as between, fronted(partner(between.url + AT["1.0"], timeouts=waits)) as connection:
+    async with before(upstream) as between, fronted(partner(between.url + AT["1.0"], wait_s=0.5)) as connection:
         between.choose = lambda asked: None if b"SendStreaming" in asked else Fault(refuses=unwell)
         between.next(then=Fault(cut=600))
         task = await asked(connection, "chunks 30")

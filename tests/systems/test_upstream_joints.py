@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dragoman.client import Connection, Timeouts, connect
+from dragoman.client import Connection, connect
 from dragoman.config import Config
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
@@ -138,7 +138,7 @@ async def test_an_end_that_cannot_be_compared_is_no_success(peer: Peer) -> None:
         GetTask=[result(shown("WORKING", a=["1"])), refusal(-32603)],
         SubscribeToTask=[streaming({"task": shown("WORKING", a=["1"])}, grown("2"), stands("COMPLETED"))],
     )
-    async with fronted(partner(peer.url, dialect="1.0", timeouts=Timeouts(mend_s=0.2))) as connection:
+    async with fronted(partner(peer.url, dialect="1.0", wait_s=0.2)) as connection:
         state, _, _ = await ended(connection)
     assert state is TaskState.FAILED
 

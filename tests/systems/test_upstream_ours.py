@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Agent, Context
-from dragoman.client import ApiKey, Timeouts, connect
+from dragoman.client import ApiKey, connect
 from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import ArtifactUpdate
 from dragoman.server import serving
@@ -154,7 +154,7 @@ async def test_a_task_that_it_has_and_tells_no_more_of_is_uncertain(upstream: st
     """A reader who is told that it has not seen the message would send it again."""
     async with AsyncExitStack() as front:
         async with before(upstream) as between:
-            agent = partner(between.url + AT["1.0"], timeouts=Timeouts(mend_s=0.5), pause_s=0.1)
+            agent = partner(between.url + AT["1.0"], wait_s=0.5, pause_s=0.1)
             url = await front.enter_async_context(serving(FRONT, [agent]))
             connection = await front.enter_async_context(connect(f"{url}/agents/partner"))
             task = await asked(connection, "wait for-ever", return_immediately=True)

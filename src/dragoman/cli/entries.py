@@ -15,13 +15,11 @@ from dragoman.agents.card_overrides import CardOverrides, entry_versions, overri
 from dragoman.agents.configured_credentials import ConfiguredCredentials, make_no_credentials
 from dragoman.agents.kinds import describe_anew
 from dragoman.agents.program.executable import build_environment, check_program, find_executable
-from dragoman.agents.remote.access import UpstreamAddress
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.tools import Tools
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.leases import LEASE_S
 from dragoman.cli.references import AgentReferenceError, load_reference_as
-from dragoman.client import Timeouts
 from dragoman.client.credentials import CredentialsFactory
 from dragoman.config import WORKER, AgentEntry, Model, Program, Upstream, UpstreamCredentials
 from dragoman.config.models import McpEntry
@@ -109,28 +107,12 @@ def _upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str,
 
     Raises AgentReferenceError if the environment lacks the credentials.
     """
-    shown = upstream.credentials
     return UpstreamAgent(
         _bare_profile(entry),
-        UpstreamAddress(
-            url=upstream.url,
-            card=upstream.card,
-            card_keys=upstream.key_places,
-            dialect=upstream.dialect,
-            binding=upstream.binding,
-            grpc_tls=upstream.grpc_tls,
-            origins=upstream.origins,
-            dedupes=upstream.dedupes,
-            double_base64=upstream.double_base64,
-            card_s=upstream.card_s,
-            retry_wait_s=upstream.retry_wait_s,
-            timeouts=Timeouts(answer_s=upstream.answer_s, idle_s=upstream.idle_s, mend_s=upstream.wait_s),
-        ),
+        upstream,
         adjust=CardOverrides(entry).apply,
-        make_credentials=_credentials_factory(entry, shown, environ),
-        forwards=shown is not None and shown.forward,
+        make_credentials=_credentials_factory(entry, upstream.credentials, environ),
         queues=entry.offline == "queue",
-        breaker=Breaker(upstream.failures, upstream.pause_s),
         direct=entry.direct or False,
         direct_wait_s=_direct_wait_s(entry),
     )

@@ -86,6 +86,11 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     retry_wait_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 5.0
 
     @property
+    def forwards(self) -> bool:
+        """Whether it is called with its callers' credentials."""
+        return self.credentials is not None and self.credentials.forward
+
+    @property
     def key_places(self) -> tuple[str, ...]:
         """The places of the keys that may sign its card; empty if no signature is required."""
         return (self.card_keys,) if isinstance(self.card_keys, str) else self.card_keys

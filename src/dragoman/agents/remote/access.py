@@ -6,8 +6,6 @@ Invariant: no error raised here quotes a connection's exception. That text is lo
 from contextlib import AsyncExitStack
 from typing import Any
 
-from msgspec import Struct
-
 from dragoman.agents.remote import check as upstream_check
 from dragoman.agents.remote.card import CardKeys
 from dragoman.agents.remote.check import EndpointFault
@@ -19,6 +17,7 @@ from dragoman.client.discovery import Discovery, places
 from dragoman.client.http import HttpClient
 from dragoman.client.retries import Retrier
 from dragoman.client.transport import CallTerms
+from dragoman.config import Upstream
 from dragoman.net.egress import Egress
 from dragoman.net.target import is_grpc
 
@@ -26,52 +25,22 @@ CONNECTIONS_MAX = 4000
 """Most connections to one upstream at once: each followed task holds one."""
 
 
-class UpstreamAddress(Struct, frozen=True, kw_only=True):
-    """The address of an agent, and how to call it. A field that is None is discovered. See `config.Upstream`."""
-
-    url: str
-    card: str | None = None
-    card_keys: tuple[str, ...] = ()
-    dialect: str | None = None
-    binding: str | None = None
-    grpc_tls: bool | None = None
-    origins: tuple[str, ...] = ()
-    dedupes: bool | None = None
-    double_base64: bool = False
-    card_s: float = 300.0
-    retry_wait_s: float = 5.0
-    timeouts: Timeouts = Timeouts()
-
-
 class UpstreamAccess:
-    """The way to the agent at `address`. Belongs to the loop that opens it.
+    """The way to the agent of the table `upstream`. Belongs to the loop that opens it.
 
-    `keys` are those by which its card must be signed; None if it need not be. With `forwards` the credentials are those
-    of the caller.
+    `keys` are those by which its card must be signed; None if it need not be. If it `forwards`, the credentials are
+    those of the caller.
     """
 
-    __slots__ = (
-        "_cache",
-        "_egress",
-        "_make_credentials",
-        "_opened",
-        "address",
-        "credentials",
-        "forwards",
-        "keys",
-        "retrier",
-    )
-
-    def __init__(
-        self, address: UpstreamAddress, make_credentials: CredentialsFactory, keys: CardKeys | None, *, forwards: bool
-    ) -> None:
-        self.address = address
-        self.forwards = forwards
+    def __init__(self, upstream: Upstream, make_credentials: CredentialsFactory, keys: CardKeys | None) -> None:
+        self.upstream = upstream
+        self.timeouts = Timeouts(answer_s=upstream.answer_s, idle_s=upstream.idle_s, mend_s=upstream.wait_s)
+        self.forwards = upstream.forwards
         self.keys = keys
         self.retrier = Retrier(
-            Retries(attempts=6, first_s=0.05, patience_s=address.retry_wait_s, dedupes=address.dedupes)
+            Retries(attempts=6, first_s=0.05, patience_s=upstream.retry_wait_s, dedupes=upstream.dedupes)
         )
-        self.credentials = CallCredentials(None, forwards=forwards)
+        self.credentials = CallCredentials(None, forwards=self.forwards)
         self._make_credentials = make_credentials
         self._cache = CardCache()
         self._egress: Egress | None = None
@@ -80,23 +49,22 @@ class UpstreamAccess:
     @property
     def place(self) -> str:
         """The base URL, for the operator."""
-        return places(self.address.url).base
+        return places(self.upstream.url).base
 
     @property
     def at_root(self) -> bool:
         """Whether its URL names a host and no agent of it, so that it is the agent at the root of the host."""
-        return places(self.address.url, self.address.card).names_host
+        return places(self.upstream.url, self.upstream.card).names_host
 
     @property
     def over_http(self) -> bool:
         """Whether its URL is one over HTTP, where chat completions may be."""
-        return not is_grpc(self.address.url)
+        return not is_grpc(self.upstream.url)
 
     def open(self) -> None:
         """Let calls out. Does nothing if they are let out already."""
         if self._egress is None:
-            timeouts = self.address.timeouts
-            self._egress = Egress(connect_timeout_s=timeouts.connect_s, connections_max=CONNECTIONS_MAX)
+            self._egress = Egress(connect_timeout_s=self.timeouts.connect_s, connections_max=CONNECTIONS_MAX)
             self.credentials = CallCredentials(self._make_credentials(self._egress), forwards=self.forwards)
 
     async def close(self) -> None:
@@ -119,35 +87,35 @@ class UpstreamAccess:
 
     async def connect(self) -> Connection:
         """Connect as the card or the address says. Raises NoAnswer, PeerError, CardNotVerified or NoKeys."""
-        address = self.address
+        upstream = self.upstream
         return await self._opened.enter_async_context(
             connect(
-                address.url,
+                upstream.url,
                 credentials=self.credentials,
                 keys=None if self.keys is None else await self.keys.read(self.egress),
-                path=address.card,
-                binding=address.binding,
-                grpc_tls=address.grpc_tls,
-                dialect=address.dialect,
-                timeouts=address.timeouts,
+                path=upstream.card,
+                binding=upstream.binding,
+                grpc_tls=upstream.grpc_tls,
+                dialect=upstream.dialect,
+                timeouts=self.timeouts,
                 retries=self.retrier,
                 egress=self.egress,
-                origins=address.origins,
-                double_base64=address.double_base64,
+                origins=upstream.origins,
+                double_base64=upstream.double_base64,
                 cache=self._cache,
             )
         )
 
     async def find_card(self, *, anew: bool) -> dict[str, Any]:
         """Read the card, whether or not it names an interface. Raises NoAnswer or PeerError."""
-        address = self.address
-        terms = CallTerms(timeouts=address.timeouts, retrier=self.retrier, credentials=self.credentials)
-        discovery = Discovery(self.http, places(address.url, address.card), self._cache, terms)
+        upstream = self.upstream
+        terms = CallTerms(timeouts=self.timeouts, retrier=self.retrier, credentials=self.credentials)
+        discovery = Discovery(self.http, places(upstream.url, upstream.card), self._cache, terms)
         return (await discovery.find(anew=anew)).card
 
     async def ask_for_chat(self) -> EndpointFault | None:
         """Why it does not speak chat completions; None if it does, as far as is known."""
-        fault = await upstream_check.ask_for_chat(self.http, self.place, timeout_s=self.address.timeouts.card_s)
+        fault = await upstream_check.ask_for_chat(self.http, self.place, timeout_s=self.timeouts.card_s)
         return None if self.forwards and fault is not None and fault.kind == NOT_LET_IN else fault
 
     def describe(self, error: Exception) -> str:

@@ -6,17 +6,17 @@ Invariant: tasks are ours, whatever happens to the upstream. A task is written b
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from dragoman.agents.breaker import Breaker
 from dragoman.agents.configured_credentials import make_no_credentials
-from dragoman.agents.remote.access import UpstreamAddress
 from dragoman.agents.remote.card import is_dragoman, profile_of, untold_text
 from dragoman.agents.remote.failures import FIXES, LATE
 from dragoman.agents.remote.route import UpstreamRoute
 from dragoman.agents.remote.task import STOP_S, UpstreamTask
 from dragoman.client.credentials import CredentialsFactory
+from dragoman.config import Upstream
 from dragoman.engine.api import DIRECT_WAIT_S, CheckResult, DirectMode, Run, Runner, Traits
 from dragoman.engine.upstream_notes import read_upstream_notes
 from dragoman.model.card import Profile
@@ -31,31 +31,29 @@ CHECK_S = 8.0
 
 
 class UpstreamAgent(Runner):
-    """An agent of another server.
+    """An agent of another server, which the table `upstream` describes.
 
     Until the upstream's card has been read, the card is `profile`; then it is the upstream's, changed by `adjust`.
     With `queues`, tasks are accepted while the upstream does not answer, and stay `submitted` until it has taken them;
-    without, they are refused. `make_credentials` creates the credentials; with `forwards`, the caller's are sent
-    instead, which are kept in memory only. The `breaker` holds calls back after some that did not get through.
-    `direct` and `direct_wait_s` are those of `Traits`.
+    without, they are refused. `make_credentials` creates the credentials; if it forwards those of its callers, they are
+    kept in memory only. `direct` and `direct_wait_s` are those of `Traits`.
     """
 
     def __init__(
         self,
         profile: Profile,
-        address: UpstreamAddress,
+        upstream: Upstream,
         *,
         adjust: Callable[[Profile], Profile] = lambda profile: profile,
         make_credentials: CredentialsFactory = make_no_credentials,
-        forwards: bool = False,
         queues: bool = False,
-        breaker: Breaker | None = None,
+        clock: Callable[[], float] = time.monotonic,
         direct: DirectMode = False,
         direct_wait_s: float = DIRECT_WAIT_S,
     ) -> None:
         self.traits = Traits(
             kind="upstream",
-            forwards=forwards,
+            forwards=upstream.forwards,
             direct=direct,
             direct_wait_s=direct_wait_s,
             restartable=True,
@@ -65,7 +63,7 @@ class UpstreamAgent(Runner):
             may_refuse=not queues,
         )
         self._profile = self._ours = adjust(profile)
-        self.route = UpstreamRoute(profile.id, address, make_credentials, breaker or Breaker(), forwards=forwards)
+        self.route = UpstreamRoute(profile.id, upstream, make_credentials, clock)
         self._adjust = adjust
         self._card: dict[str, Any] | None = None
 

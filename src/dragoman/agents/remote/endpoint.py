@@ -35,20 +35,6 @@ class UpstreamEndpoint:
     read last, without secrets; None before the first.
     """
 
-    __slots__ = (
-        "_access",
-        "_card",
-        "_connection",
-        "_fault_words",
-        "_health",
-        "_name",
-        "_reading",
-        "_reading_due",
-        "_speaks_no_a2a",
-        "fault",
-        "shown_card",
-    )
-
     def __init__(self, name: str, access: UpstreamAccess, health: UpstreamHealth) -> None:
         self.fault: str | None = NOT_READ
         self.shown_card: dict[str, Any] | None = None
@@ -127,7 +113,7 @@ class UpstreamEndpoint:
 
     async def watch(self) -> None:
         """Read the card again and again: soon while it cannot be read, else when it may have changed."""
-        pause_s, card_s = SOON_S, self._access.address.card_s
+        pause_s, card_s = SOON_S, self._access.upstream.card_s
         while True:
             self._reading_due.clear()
             well = self.fault is None and not self._health.held_back
@@ -165,7 +151,7 @@ class UpstreamEndpoint:
         connection = self._connection
         if connection is None:
             return await self._access.ask_for_chat()
-        if self._access.over_http and connection.interface.to.origin == target(self._access.address.url).origin:
+        if self._access.over_http and connection.interface.to.origin == target(self._access.upstream.url).origin:
             return None  # the card came from there
         return await upstream_check.reach(connection)
 
@@ -174,7 +160,7 @@ class UpstreamEndpoint:
             await self._connect()
             return
         async with self._reading:
-            if self._access.address.dialect is None:
+            if self._access.upstream.dialect is None:
                 await self._connection.refresh(anew=anew)
                 self.adopt_card()
             else:
@@ -199,7 +185,7 @@ class UpstreamEndpoint:
             if self._access.at_root and connection.card is not None:
                 name = self._access.credentials.masking.text(connection.card.name)
                 log.info("upstream %s: its URL names a host: its agent is the one at the root, %s", self._name, name)
-            if self._access.address.dialect is None:
+            if self._access.upstream.dialect is None:
                 self.adopt_card()
             else:
                 await self._read_profile()
@@ -209,7 +195,7 @@ class UpstreamEndpoint:
         try:
             card = await self._access.find_card(anew=anew)
         except (NoAnswer, PeerError):
-            if self._access.address.dialect is None or anew:
+            if self._access.upstream.dialect is None or anew:
                 raise
             return
         if self._access.keys is not None:

@@ -6,19 +6,20 @@ Invariant: it is opened once, before the first call, and closed after the last. 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from msgspec.structs import replace
 
 from dragoman.agents.breaker import Breaker, State
-from dragoman.agents.remote.access import UpstreamAccess, UpstreamAddress
+from dragoman.agents.remote.access import UpstreamAccess
 from dragoman.agents.remote.card import CardKeys
 from dragoman.agents.remote.endpoint import UpstreamEndpoint
 from dragoman.agents.remote.failures import UNFOUND, Unfound
 from dragoman.agents.remote.health import UpstreamHealth
 from dragoman.client.credentials import CredentialsFactory
 from dragoman.client.http import complete
+from dragoman.config import Upstream
 from dragoman.model.errors import A2AError
 from dragoman.model.task import Task, TaskHead, TaskStatus
 from dragoman.telemetry.job_group import JobGroup
@@ -30,7 +31,7 @@ CONTEXTS_MAX = 10_000
 
 
 class UpstreamRoute:
-    """The route to the agent at `address`. Belongs to the loop that opens it.
+    """The route to the agent of the table `upstream`. Belongs to the loop that opens it.
 
     `access` is the way there, `endpoint` the card and the connection, `health` says whether calls get through, and
     `contexts` are the conversations.
@@ -41,15 +42,14 @@ class UpstreamRoute:
     def __init__(
         self,
         name: str,
-        address: UpstreamAddress,
+        upstream: Upstream,
         make_credentials: CredentialsFactory,
-        breaker: Breaker,
-        *,
-        forwards: bool = False,
+        clock: Callable[[], float],
     ) -> None:
-        keys = CardKeys(address.card_keys, breaker.clock) if address.card_keys else None
+        breaker = Breaker(upstream.failures, upstream.pause_s, clock)
+        keys = CardKeys(upstream.key_places, clock) if upstream.key_places else None
         self.name = name
-        self.access = UpstreamAccess(address, make_credentials, keys, forwards=forwards)
+        self.access = UpstreamAccess(upstream, make_credentials, keys)
         self.health = UpstreamHealth(name, breaker)
         self.endpoint = UpstreamEndpoint(name, self.access, self.health)
         self.contexts = Contexts()
@@ -121,7 +121,7 @@ class UpstreamRoute:
             self.access.place,
             self.name,
             messages,
-            timeout_s=self.access.address.timeouts.answer_s,
+            timeout_s=self.access.timeouts.answer_s,
             headers=headers,
         )
 

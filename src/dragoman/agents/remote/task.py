@@ -76,7 +76,7 @@ class UpstreamTask:
             queues=queues,
             forwards=route.access.forwards,
             over_http=route.access.over_http,
-            mend_s=route.access.address.timeouts.mend_s,
+            mend_s=route.access.timeouts.mend_s,
         )
         self._ids = UpstreamIds(run, route)
         self._admission = UpstreamAdmission(run, route, self._ids, queues=queues)
