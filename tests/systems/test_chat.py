@@ -68,7 +68,7 @@ async def test_a_stream_has_the_tokens_in_chunks(api: Completions) -> None:
 
     api.answers(script)
     texts: list[str] = []
-    async with served(model(api.url, coalesce_s=0.01)) as connection, asyncio.timeout(DEADLINE_S):
+    async with served(model(api.url, coalesce_ms=10)) as connection, asyncio.timeout(DEADLINE_S):
         async for update in connection.stream("Hi"):
             if isinstance(update, ArtifactUpdate):
                 texts.append("".join(part.text or "" for part in update.artifact.parts))
@@ -78,7 +78,7 @@ async def test_a_stream_has_the_tokens_in_chunks(api: Completions) -> None:
 
 async def test_a_cancel_closes_the_call(api: Completions) -> None:
     api.answers(silent("Once "))
-    async with served(model(api.url, coalesce_s=0.0)) as connection:
+    async with served(model(api.url, coalesce_ms=0)) as connection:
         task = await asked(connection, "Hi", return_immediately=True)
         await until(lambda: bool(api.asked))
         canceled = await connection.cancel(task.id)
@@ -125,7 +125,7 @@ async def test_an_endpoint_or_a_server_of_tools_that_is_away_is_named_by_ready(a
 
 async def test_an_answer_that_a_crash_cut_off_is_replaced(api: Completions, kept: Config) -> None:
     api.answers(silent("Once upon "), said("Hello."))
-    async with served(model(api.url, coalesce_s=0.0), kept) as connection:
+    async with served(model(api.url, coalesce_ms=0), kept) as connection:
         task = await asked(connection, "Hi", return_immediately=True)
         async with asyncio.timeout(DEADLINE_S):
             while text_of(await connection.get(task.id)) != "Once upon ":

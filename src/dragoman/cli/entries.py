@@ -6,11 +6,10 @@ agent and the fix. The code for models, programs and MCP is imported only if an 
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from dragoman.agents.breaker import Breaker
 from dragoman.agents.card_overrides import CardOverrides, entry_versions, override_skill
 from dragoman.agents.configured_credentials import ConfiguredCredentials, make_no_credentials
 from dragoman.agents.kinds import describe_anew
@@ -123,10 +122,8 @@ def _model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) ->
 
     Raises AgentReferenceError if the environment lacks the key.
     """
-    from dragoman.agents.model.agent import AnswerPolicy, ChatAgent
-    from dragoman.agents.model.answer import RetryPolicy
-    from dragoman.agents.model.endpoint import EndpointAddress, ModelEndpoint
-    from dragoman.agents.model.request import ModelRequest, input_modes
+    from dragoman.agents.model.agent import ChatAgent
+    from dragoman.agents.model.request import input_modes
 
     key = ""
     if (shown := model.credentials) is not None and not (key := environ.get(shown.env, "").strip()):
@@ -138,46 +135,10 @@ def _model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) ->
     )
     return ChatAgent(
         CardOverrides(entry).apply(profile),
-        ModelRequest(
-            settings=_settings(model),
-            system=model.system,
-            schema=model.schema,
-            schema_strict=model.schema_strict,
-            takes=model.takes,
-            history_messages=model.history_messages,
-            history_tokens=model.history_tokens,
-        ),
-        ModelEndpoint(
-            EndpointAddress(
-                url=model.url,
-                key=key,
-                header=None if shown is None else shown.header,
-                answer_s=model.answer_s,
-                idle_s=model.idle_s,
-            ),
-            Breaker(model.failures, model.pause_s),
-        ),
-        retry=RetryPolicy(retries=model.retries, wait_max_s=model.retry_wait_s),
-        policy=AnswerPolicy(on_refusal=model.on_refusal, on_length=model.on_length, tool_rounds=model.tool_rounds),
+        model,
+        key,
         tools=_tools_of(entry.id, model.tools, environ, lambda shown: _credentials_factory(entry, shown, environ)),
-        coalesce_s=model.coalesce_ms / 1000,
     )
-
-
-def _settings(model: Model) -> dict[str, Any]:
-    """The fields that are the same in the body of every request."""
-    from dragoman.agents.model.endpoint import limit_name
-
-    names = ("temperature", "top_p", "seed", "frequency_penalty", "presence_penalty", "reasoning_effort")
-    settings: dict[str, Any] = {"model": model.model, "stream": True}
-    if model.usage:
-        settings["stream_options"] = {"include_usage": True}
-    settings |= {name: value for name in names if (value := getattr(model, name)) is not None}
-    if model.max_tokens is not None:
-        settings[limit_name(model.url)] = model.max_tokens
-    if model.stop:
-        settings["stop"] = model.stop
-    return settings | model.extra
 
 
 def _program_agent(entry: AgentEntry, program: Program, environ: Mapping[str, str]) -> Runner:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.breaker import Breaker
-from dragoman.agents.model.agent import AnswerPolicy, ChatAgent
+from dragoman.agents.model.agent import ChatAgent
 from dragoman.agents.model.answer import RetryPolicy
-from dragoman.agents.model.endpoint import EndpointAddress, ModelEndpoint, completions_url, limit_name, models_url
+from dragoman.agents.model.endpoint import completions_url, models_url
 from dragoman.agents.model.failures import after_s
-from dragoman.agents.model.request import ModelRequest
+from dragoman.agents.model.request import limit_name
 from dragoman.cli.entries import make_agent
-from dragoman.config import load
+from dragoman.config import Model, load
+from dragoman.config.models import ModelCredentials
 from dragoman.engine.api import CheckResult, Runner
 from dragoman.model.card import Profile
 from dragoman.model.events import ArtifactChunk
@@ -62,7 +62,7 @@ async def site_of_pages() -> AsyncIterator[str]:
 
 
 def model(url: str, **keys: Any) -> ChatAgent:
-    """The agent; keys are those of ModelRequest, RetryPolicy, AnswerPolicy and ChatAgent."""
+    """The agent; keys are those of a model's table, RetryPolicy and ChatAgent, and the `header` of its credentials."""
 
     def those(kind: Any) -> dict[str, Any]:
         return {name: keys[name] for name in list(keys) if name in kind.__struct_fields__}
@@ -70,18 +70,16 @@ def model(url: str, **keys: Any) -> ChatAgent:
     async def soon(_: float) -> None:
         """Waits for nothing."""
 
-    asking = {"settings": {"model": "small", "stream": True, "stream_options": {"include_usage": True}}}
-    address = EndpointAddress(
-        url=url, key=keys.get("key", KEY), header=keys.get("header"), idle_s=keys.get("idle_s", 5.0)
-    )
+    tools = keys.pop("tools", None)
+    table: dict[str, Any] = {"url": url, "model": "small", "idle_s": 5.0}
+    if "header" in keys:
+        table["credentials"] = ModelCredentials(env="KEY", header=keys["header"])
     return ChatAgent(
         Profile(id="chat", name="Chat", description="Chats", version="1", skills=()),
-        ModelRequest(**(asking | those(ModelRequest))),
-        ModelEndpoint(address, Breaker(keys.get("failures", 5), keys.get("pause_s", 10.0))),
+        Model(**(table | those(Model))),
+        keys.get("key", KEY),
+        tools=tools,
         retry=RetryPolicy(**({"pause": soon} | those(RetryPolicy))),
-        policy=AnswerPolicy(**those(AnswerPolicy)),
-        tools=keys.get("tools"),
-        coalesce_s=keys.get("coalesce_s", 0.03),
     )
 
 
@@ -144,7 +142,7 @@ async def test_tokens_are_given_out_as_they_come(api: Completions) -> None:
 
 async def test_tokens_within_a_window_are_one_chunk(api: Completions) -> None:
     api.answers(written(*(event(delta(text)) for text in "abcdefgh"), event(delta(finish="stop")), DONE))
-    ran = await asked(model(api.url, coalesce_s=0.5))
+    ran = await asked(model(api.url, coalesce_ms=500))
     assert [chunk.artifact.parts[0].text for chunk in ran.chunks] == ["abcdefgh"]
 
 
@@ -203,7 +201,7 @@ async def test_without_a_window_each_piece_is_a_chunk(api: Completions) -> None:
         await answering.end()
 
     api.answers(script)
-    agent = model(api.url, coalesce_s=0.0)
+    agent = model(api.url, coalesce_ms=0)
     async with asyncio.timeout(DEADLINE_S):
         await agent.run(heard)
     assert heard.texts == ["ab", "c"]
@@ -212,7 +210,7 @@ async def test_without_a_window_each_piece_is_a_chunk(api: Completions) -> None:
 
 async def test_what_is_on_its_way_is_given_out_before_the_answer_goes_on(api: Completions) -> None:
     """A token waits for its window, and not for the next token."""
-    agent = model(api.url, coalesce_s=0.02)
+    agent = model(api.url, coalesce_ms=20)
     api.answers(silent("first"))
     heard = Heard()
     task = asyncio.create_task(agent.run(heard))
@@ -230,7 +228,7 @@ async def test_what_is_on_its_way_is_given_out_before_the_answer_goes_on(api: Co
 async def test_an_answer_larger_than_what_is_held_at_once_comes_whole(api: Completions) -> None:
     words = [f"{number:07d} " * 20 for number in range(2_000)]
     api.answers(written(told(words)))
-    assert (await asked(model(api.url, coalesce_s=0.2))).text == "".join(words)
+    assert (await asked(model(api.url, coalesce_ms=200))).text == "".join(words)
 
 
 async def test_a_cancel_closes_the_connection_at_once(api: Completions) -> None:
@@ -268,7 +266,7 @@ async def test_a_connection_is_used_again_though_its_answer_ended_a_moment_after
         await asyncio.sleep(0.05)
         await answering.end()
 
-    agent = model(api.url, coalesce_s=coalesce_s)
+    agent = model(api.url, coalesce_ms=coalesce_s * 1000)
     api.answers(script, said("two"))
     assert (await run(agent, "1")).text == "one"
     assert (await run(agent, "2")).text == "two"
@@ -399,7 +397,7 @@ async def test_a_refusal_is_told_in_words_without_secrets(
 @pytest.mark.parametrize("ends", [True, False])
 async def test_an_answer_that_breaks_off_is_begun_anew_in_its_place(api: Completions, ends: bool) -> None:
     api.answers(written(event(delta("Hal")), ends=ends), said("Hello."))
-    ran = await asked(model(api.url, coalesce_s=0.0))
+    ran = await asked(model(api.url, coalesce_ms=0))
     assert ran.text == "Hello."
     assert len(api.asked) == 2
 
@@ -543,7 +541,7 @@ async def test_an_answer_that_is_cut_may_fail(api: Completions, keys: dict[str, 
 
 async def test_an_answer_begun_anew_that_says_nothing_leaves_nothing(api: Completions) -> None:
     api.answers(written(event(delta("Hal")), ends=False), written(event(delta(finish="stop")), event(usage()), DONE))
-    assert (await asked(model(api.url, coalesce_s=0.0))).text == ""
+    assert (await asked(model(api.url, coalesce_ms=0))).text == ""
 
 
 async def test_the_bytes_of_a_stream_in_one_piece_are_one_chunk(api: Completions) -> None:

@@ -16,6 +16,7 @@ from dragoman.agents.model.request import (
     window,
 )
 from dragoman.agents.tools import ModelTool
+from dragoman.config import Model
 from dragoman.model.message import Message, Part, Role
 
 TAKES = ("image", "image_url", "audio", "file")
@@ -140,10 +141,7 @@ def test_tokens_are_estimated() -> None:
 
 def test_a_request_has_what_was_set_and_nothing_else() -> None:
     asking = ModelRequest(
-        settings={"model": "small", "stream": True, "temperature": 0.2},
-        system="Be brief.",
-        schema={"type": "object"},
-        history_messages=2,
+        Model(model="small", usage=False, temperature=0.2, system="Be brief.", schema={"type": "object"})
     )
     conversation = asking.conversation(message("and now?"), [message("hi"), message("hello", role=Role.AGENT)])
     tool = ModelTool(name="look", description="Looks.", parameters={"type": "object"})

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from itertools import count
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.agents.breaker import State
@@ -18,6 +17,7 @@ from dragoman.agents.model.request import ChatMessage, ModelRequest, UnsendableP
 from dragoman.agents.model.tool_loop import Calling, Round, Transcript, with_unique_ids
 from dragoman.agents.text_windows import Windows
 from dragoman.agents.tools import Tools
+from dragoman.config import Model
 from dragoman.dialects import json_bounds
 from dragoman.engine.api import CheckResult, Run, Runner, Traits, Unreadable
 from dragoman.model.card import Profile
@@ -26,45 +26,35 @@ from dragoman.model.message import Artifact, Message, Part
 from dragoman.telemetry.job_group import JobGroup
 
 
-class AnswerPolicy(Struct, frozen=True, kw_only=True):
-    """How a refused or truncated answer ends the task, and how many rounds of tool calls a task may have."""
-
-    on_refusal: str = "reject"
-    on_length: str = "complete"
-    tool_rounds: int = 10
-
-
 class ChatAgent(Runner):
-    """A model.
+    """The model of the table `model`, whose endpoint is given the `key`.
 
-    Tokens are gathered for `coalesce_s`. A run that a crash interrupted begins its answer again and replaces what was
-    emitted; with tools, it resumes after the last call.
+    A run that a crash interrupted begins its answer again and replaces what was emitted; with tools, it resumes after
+    the last call.
     """
 
     def __init__(
         self,
         profile: Profile,
-        asking: ModelRequest,
-        endpoint: ModelEndpoint,
+        model: Model,
+        key: str = "",
         *,
-        retry: RetryPolicy | None = None,
-        policy: AnswerPolicy | None = None,
         tools: Tools | None = None,
-        coalesce_s: float = 0.03,
+        retry: RetryPolicy | None = None,
     ) -> None:
         self.profile = profile
         self.traits = Traits(restartable=True, one_message=True, may_refuse=True)
-        self._asking = asking
-        self._endpoint = endpoint
-        self._policy = policy or AnswerPolicy()
+        self._model = model
+        self._asking = ModelRequest(model)
+        self._endpoint = ModelEndpoint(model, key)
         self._tools = tools
         self._calls = AnswerCalls(
             profile.id,
-            endpoint,
-            Windows(coalesce_s),
-            retry or RetryPolicy(),
-            on_refusal=self._policy.on_refusal,
-            model=str(asking.settings.get("model", "")),
+            self._endpoint,
+            Windows(model.coalesce_ms / 1000),
+            retry or RetryPolicy(retries=model.retries, wait_max_s=model.retry_wait_s),
+            on_refusal=model.on_refusal,
+            model=model.model,
         )
 
     @property
@@ -96,7 +86,7 @@ class ChatAgent(Runner):
 
     async def check(self) -> AsyncIterator[CheckResult]:
         """Check whether the endpoint is there, accepts this server's key, and has the model; then check the tools."""
-        async for finding in check_endpoint(self._endpoint, str(self._asking.settings.get("model", ""))):
+        async for finding in check_endpoint(self._endpoint, self._model.model):
             yield finding
         if self._tools is not None:
             async for finding in self._tools.check():
@@ -104,15 +94,15 @@ class ChatAgent(Runner):
 
     async def run(self, run: Run) -> None:
         """Have the model answer the message of the task."""
-        asking = self._asking
+        asking, model = self._asking, self._model
         message = await self._fetch_files(run)
-        history = await run.history(asking.history_messages) if asking.history_messages else ()
+        history = await run.history(model.history_messages) if model.history_messages else ()
         try:
             messages = asking.conversation(message, history)
         except UnsendablePart as error:
             raise failures.unsendable(error) from error
         if self._tools is None:
-            answer = await self._calls.answer(run, asking.body(messages, ()), "result", keeps=asking.schema is not None)
+            answer = await self._calls.answer(run, asking.body(messages, ()), "result", keeps=model.schema is not None)
             if answer.usage is not None:
                 run.usage(answer.usage)
             if answer.calls:
@@ -123,7 +113,7 @@ class ChatAgent(Runner):
 
     async def _fetch_files(self, run: Run) -> Message:
         """The caller's message. Files whose URLs the endpoint does not take are replaced by their bytes."""
-        message, takes = run.message, self._asking.takes
+        message, takes = run.message, self._model.takes
         if not any(fetches(part, takes) for part in message.parts):
             return message
         parts: list[Part] = []
@@ -149,15 +139,15 @@ class ChatAgent(Runner):
                     run,
                     self._asking.body(messages, offered),
                     "result" if number == 1 else f"result-{number}",
-                    keeps=self._asking.schema is not None,
+                    keeps=self._model.schema is not None,
                     first=number == 1,
                 )
                 if answer.usage is not None:
                     run.usage(answer.usage)
                 if not answer.calls:
                     return answer
-                if number > self._policy.tool_rounds:
-                    text = f"{run.head.agent} called tools {self._policy.tool_rounds} times without reaching an answer."
+                if number > self._model.tool_rounds:
+                    text = f"{run.head.agent} called tools {self._model.tool_rounds} times without reaching an answer."
                     raise failures.failed(text, "model_tool_rounds")
                 round_ = Round(answer.text, with_unique_ids(answer.calls, number), answer.usage)
                 transcript.keep_round(number, round_)
@@ -168,21 +158,21 @@ class ChatAgent(Runner):
 
     async def _finish(self, run: Run, answer: ModelAnswer) -> None:
         """Settle the task by how the answer ended. Raises Ended unless the answer is whole."""
-        policy, name = self._policy, run.head.agent
+        model, name = self._model, run.head.agent
         if answer.refusal or answer.finish == "content_filter":
             text = answer.refusal or "The content filter of the model's endpoint cut the answer off."
-            if policy.on_refusal != "answer":
-                raise failures.refused(text, policy.on_refusal)
+            if model.on_refusal != "answer":
+                raise failures.refused(text, model.on_refusal)
             await run.artifact(Artifact(artifact_id="refusal", parts=(Part(text=text),)), append=False, last_chunk=True)
             return
         if answer.finish == "length":
             if not answer.text:
                 text = f"{name} used up its tokens before it said anything: it needs more of them."
                 raise failures.failed(text, "model_length")
-            if policy.on_length == "fail" or self._asking.schema is not None:
+            if model.on_length == "fail" or model.schema is not None:
                 raise failures.failed(f"{name} used up its tokens: the answer is cut off.", "model_length")
             raise failures.cut_off()
-        if self._asking.schema is not None:
+        if model.schema is not None:
             await self._emit_data(run, answer.text)
 
     async def _emit_data(self, run: Run, text: str) -> None:

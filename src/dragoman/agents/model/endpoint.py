@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.agents.breaker import Breaker, State
+from dragoman.config import Model
 from dragoman.engine.api import CheckResult
 from dragoman.net.egress import Egress, Flow, HttpReply, checked
 from dragoman.net.errors import EgressError
@@ -33,24 +34,14 @@ NAMED_MAX = 8
 """The most model names listed as alternatives."""
 
 
-class EndpointAddress(Struct, frozen=True, kw_only=True):
-    """An endpoint's URL as configured, and the key with the header that carries it; None: a bearer token."""
-
-    url: str
-    key: str = ""
-    header: str | None = None
-    answer_s: float = 120.0
-    idle_s: float = 60.0
-
-
 class ModelEndpoint:
-    """The endpoint at `address`. Belongs to the event loop in which it is opened."""
+    """The endpoint of the table `model`, which is given the `key`. Belongs to the event loop in which it is opened."""
 
-    def __init__(self, address: EndpointAddress, breaker: Breaker) -> None:
-        self.breaker = breaker
-        self.key = address.key
-        self._address = address
-        self._to = completions_url(address.url)
+    def __init__(self, model: Model, key: str) -> None:
+        self.breaker = Breaker(model.failures, model.pause_s)
+        self.key = key
+        self._model = model
+        self._to = completions_url(model.url)
         self._egress: Egress | None = None
 
     def request_completion(self, body: bytes, traceparent: str | None) -> AbstractAsyncContextManager[Flow]:
@@ -61,8 +52,8 @@ class ModelEndpoint:
         return self._out.stream(
             "POST",
             self._to,
-            head_timeout_s=self._address.answer_s,
-            idle_timeout_s=self._address.idle_s,
+            head_timeout_s=self._model.answer_s,
+            idle_timeout_s=self._model.idle_s,
             headers=headers,
             body=body,
         )
@@ -88,7 +79,7 @@ class ModelEndpoint:
 
     async def models(self) -> HttpReply:
         """Fetch the list of models, over a separate connection: the agent need not be open. Raises EgressError."""
-        return await self._get(models_url(self._address.url))
+        return await self._get(models_url(self._model.url))
 
     async def probe(self) -> HttpReply:
         """Send GET to the URL of completions, which requests no completion.
@@ -107,7 +98,7 @@ class ModelEndpoint:
     @property
     def place(self) -> str:
         """The URL without what may be secret in it."""
-        parts = urlsplit(self._address.url)
+        parts = urlsplit(self._model.url)
         return urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
 
     @property
@@ -132,12 +123,12 @@ class ModelEndpoint:
 
     @property
     def _headers(self) -> dict[str, str]:
-        address = self._address
-        if not address.key:
+        credentials = self._model.credentials
+        if not self.key:
             return {}
-        if address.header is None:
-            return {"Authorization": f"Bearer {address.key}"}
-        return {address.header: address.key}
+        if credentials is None or credentials.header is None:
+            return {"Authorization": f"Bearer {self.key}"}
+        return {credentials.header: self.key}
 
 
 def completions_url(url: str) -> str:
@@ -148,13 +139,6 @@ def completions_url(url: str) -> str:
 def models_url(url: str) -> str:
     """The URL of the list of models."""
     return _below(url, "/models")
-
-
-def limit_name(url: str) -> str:
-    """The field that limits the answer's length. OpenAI and Azure renamed it; some models refuse the old name."""
-    host = urlsplit(url).hostname or ""
-    new = host == "api.openai.com" or host.endswith((".openai.azure.com", ".services.ai.azure.com"))
-    return "max_completion_tokens" if new else "max_tokens"
 
 
 async def check_endpoint(endpoint: ModelEndpoint, model: str) -> AsyncIterator[CheckResult]:

@@ -12,10 +12,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from dragoman.agents.tools import ModelTool
+from dragoman.config import Model
 from dragoman.model.message import Message, Part, Role
 
 SCHEMA_NAME = "answer"
@@ -45,37 +46,53 @@ class UnsendablePart(Exception):
     """The model cannot be given a part. The message is for the caller."""
 
 
-class ModelRequest(Struct, frozen=True, kw_only=True):
-    """The settings of every call to a model. `settings` is the whole body except messages and tools.
+class ModelRequest:
+    """The requests to the model of the table `model`."""
 
-    `takes` says which of `image`, `image_url`, `audio` and `file` the model reads.
-    """
-
-    settings: dict[str, Any]
-    system: str | None = None
-    schema: dict[str, Any] | None = None
-    schema_strict: bool = True
-    takes: tuple[str, ...] = ("image", "image_url", "audio", "file")
-    history_messages: int = 20
-    history_tokens: int | None = None
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._settings = settings_of(model)
 
     def conversation(self, message: Message, history: Sequence[Message]) -> list[ChatMessage]:
         """The messages of a call: the system's, the window of the history, the caller's. Raises UnsendablePart."""
-        last = encode_message(message, self.takes)
-        told = (encode_earlier(each, self.takes, believes=self.system is None) for each in history)
-        said = window((each for each in told if each is not None), self.history_tokens)
-        first: list[ChatMessage] = [] if self.system is None else [{"role": "system", "content": self.system}]
+        model = self._model
+        last = encode_message(message, model.takes)
+        told = (encode_earlier(each, model.takes, believes=model.system is None) for each in history)
+        said = window((each for each in told if each is not None), model.history_tokens)
+        first: list[ChatMessage] = [] if model.system is None else [{"role": "system", "content": model.system}]
         return [*first, *merge_neighbours([*said, last])]
 
     def body(self, messages: Sequence[ChatMessage], tools: Sequence[ModelTool]) -> bytes:
         """Encode the request body."""
-        body: dict[str, Any] = {**self.settings, "messages": messages}
+        model = self._model
+        body: dict[str, Any] = {**self._settings, "messages": messages}
         if tools:
             body["tools"] = [_function(tool) for tool in tools]
-        if self.schema is not None:
-            said = {"name": SCHEMA_NAME, "schema": self.schema, "strict": self.schema_strict}
+        if model.schema is not None:
+            said = {"name": SCHEMA_NAME, "schema": model.schema, "strict": model.schema_strict}
             body["response_format"] = {"type": "json_schema", "json_schema": said}
         return msgspec.json.encode(body)
+
+
+def settings_of(model: Model) -> dict[str, Any]:
+    """The fields that are the same in the body of every request: all but messages and tools."""
+    names = ("temperature", "top_p", "seed", "frequency_penalty", "presence_penalty", "reasoning_effort")
+    settings: dict[str, Any] = {"model": model.model, "stream": True}
+    if model.usage:
+        settings["stream_options"] = {"include_usage": True}
+    settings |= {name: value for name in names if (value := getattr(model, name)) is not None}
+    if model.max_tokens is not None:
+        settings[limit_name(model.url)] = model.max_tokens
+    if model.stop:
+        settings["stop"] = model.stop
+    return settings | model.extra
+
+
+def limit_name(url: str) -> str:
+    """The field that limits the answer's length. OpenAI and Azure renamed it; some models refuse the old name."""
+    host = urlsplit(url).hostname or ""
+    new = host == "api.openai.com" or host.endswith((".openai.azure.com", ".services.ai.azure.com"))
+    return "max_completion_tokens" if new else "max_tokens"
 
 
 def input_modes(takes: Sequence[str]) -> tuple[str, ...]:
