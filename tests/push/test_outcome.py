@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from dragoman.model.operations import PushConfig
 from dragoman.net.errors import AddressRefused, Broken, EgressError, TimedOut, Unreachable
+from dragoman.net.retry_after import retry_after_s
 from dragoman.push.outcome import (
     DELAYS_S,
     WINDOW_MAX,
@@ -22,7 +23,6 @@ from dragoman.push.outcome import (
     Written,
     adjust,
     judge_write,
-    retry_after_s,
     settle,
 )
 from dragoman.store.outbox import Arrival, Due, Settled

@@ -9,13 +9,13 @@ import asyncio
 import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 from msgspec import Struct
 
 from dragoman.client.errors import CallTimedOut, NoAnswer, NotReached
 from dragoman.model.ids import Clock, SystemClock
+from dragoman.net.retry_after import retry_after_s
 
 T = TypeVar("T")
 
@@ -128,13 +128,7 @@ class Retrier(Struct, frozen=True):
 
         Header names are in lower case.
         """
-        said = headers.get("retry-after", "").strip()
-        if said.isascii() and said.isdigit():
-            return float(said[:9])
-        try:
-            return max(0.0, parsedate_to_datetime(said).timestamp() - self.clock.now_ms() / 1000)
-        except (ValueError, OverflowError):
-            return None
+        return retry_after_s(headers.get("retry-after"), self.clock.now_ms())
 
     def wait_s(self, attempt: int) -> float:
         """Return how long to wait after that many attempts."""

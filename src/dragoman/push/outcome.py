@@ -4,13 +4,12 @@ Invariant: pure; time and randomness are passed in as numbers. A reason is a few
 secret, no URL, and no text of the receiver.
 """
 
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import assert_never
 
 from msgspec import Struct
 
 from dragoman.net.errors import AddressRefused, Broken, EgressError, TimedOut, Unreachable
+from dragoman.net.retry_after import retry_after_s
 from dragoman.net.target import shown_url
 from dragoman.store.outbox import Arrival, Due, Settled
 from dragoman.store.receipts import digest_of_body
@@ -187,22 +186,6 @@ class Schedule(Struct, frozen=True):
             return None
         delay_s = self.delays_s[attempts] * (1 + self.jitter * (2 * chance - 1))
         return delay_s if retry_after_s is None else max(delay_s, min(retry_after_s, RETRY_AFTER_MAX_S))
-
-
-def retry_after_s(value: str | None, now_ms: int) -> float | None:
-    """Parse a `Retry-After` header to seconds from now (RFC 9110 §10.2.3); None if it is missing or invalid."""
-    if value is None:
-        return None
-    text = value.strip()
-    if text.isascii() and text.isdigit():
-        return float(text[:9])
-    try:
-        at = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):  # OverflowError: a number in the date has too many digits
-        return None
-    if at.tzinfo is None:  # the date has the zone -0000; HTTP dates are UTC
-        at = at.replace(tzinfo=UTC)
-    return max(0.0, (at - datetime.fromtimestamp(now_ms / 1000, UTC)).total_seconds())
 
 
 # -- the write of an outcome -------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ that looks like a key. It reads no address and no text of a connection's excepti
 
 import re
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from math import ceil
 
 from dragoman.agents.model.completion import ApiFault
@@ -14,6 +13,7 @@ from dragoman.engine.api import Ended
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.net.errors import EgressError, TimedOut
+from dragoman.net.retry_after import retry_after_s
 
 AGAIN_S = 5.0
 """Seconds until a call may be repeated, when the endpoint names no time."""
@@ -150,10 +150,7 @@ def after_s(headers: Mapping[str, str], now_s: float) -> float | None:
         said = headers.get(name, "").strip()
         if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", said, re.ASCII):
             return float(said) * unit_s
-    try:
-        return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - now_s)
-    except (ValueError, OverflowError):
-        return None
+    return retry_after_s(headers.get("retry-after"), round(now_s * 1000))
 
 
 def redact(text: str, key: str) -> str:
