@@ -5,7 +5,6 @@ Invariant: a field that the table leaves out stays as it is.
 
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.config import AgentEntry
@@ -15,31 +14,25 @@ CARD_FIELDS = ("name", "description", "version", "icon_url", "documentation_url"
 """The fields that are taken as they stand."""
 
 
-class CardOverrides(Struct, frozen=True):
-    """Overrides cards with the fields of `entry`."""
-
-    entry: AgentEntry
-
-    def apply(self, profile: Profile) -> Profile:
-        """The profile under the id of the entry, with its fields on top. It may add skills."""
-        entry = self.entry
-        fields: dict[str, Any] = {name: value for name in CARD_FIELDS if (value := getattr(entry, name)) is not None}
-        if entry.versions is not None:
-            fields["versions"] = entry_versions(entry)
-        if entry.provider is not None:
-            fields["provider"] = AgentProvider(url=entry.provider.url, organization=entry.provider.organization)
-        if entry.push is not None:
-            fields["pushes"] = entry.push
-        skills = {skill.id: skill for skill in (*profile.skills, *profile.extended_skills)}
-        extended = {skill.id for skill in profile.extended_skills}
-        for skill in entry.skills:
-            known = skills.get(skill.id) or AgentSkill(id=skill.id, name=skill.id, description=skill.id, tags=())
-            skills[skill.id] = override_skill(known, skill)
-            if skill.extended is not None:
-                (extended.add if skill.extended else extended.discard)(skill.id)
-        fields["skills"] = tuple(skill for skill in skills.values() if skill.id not in extended)
-        fields["extended_skills"] = tuple(skill for skill in skills.values() if skill.id in extended)
-        return replace(profile, id=entry.id, **fields)
+def override_card(profile: Profile, entry: AgentEntry) -> Profile:
+    """The profile under the id of the entry, with its fields on top. It may add skills."""
+    fields: dict[str, Any] = {name: value for name in CARD_FIELDS if (value := getattr(entry, name)) is not None}
+    if entry.versions is not None:
+        fields["versions"] = entry_versions(entry)
+    if entry.provider is not None:
+        fields["provider"] = AgentProvider(url=entry.provider.url, organization=entry.provider.organization)
+    if entry.push is not None:
+        fields["pushes"] = entry.push
+    skills = {skill.id: skill for skill in (*profile.skills, *profile.extended_skills)}
+    extended = {skill.id for skill in profile.extended_skills}
+    for skill in entry.skills:
+        known = skills.get(skill.id) or AgentSkill(id=skill.id, name=skill.id, description=skill.id, tags=())
+        skills[skill.id] = override_skill(known, skill)
+        if skill.extended is not None:
+            (extended.add if skill.extended else extended.discard)(skill.id)
+    fields["skills"] = tuple(skill for skill in skills.values() if skill.id not in extended)
+    fields["extended_skills"] = tuple(skill for skill in skills.values() if skill.id in extended)
+    return replace(profile, id=entry.id, **fields)
 
 
 def override_skill(skill: AgentSkill, entry: Any) -> AgentSkill:

@@ -70,13 +70,10 @@ class AgentLifetimes:
 
     async def close_agents(self, agents: Collection[Runner]) -> None:
         """Close agents that are no longer served. Call it after the last of their tasks."""
-        await self._close(agents)
-
-    async def close(self) -> None:
-        """Close all open agents."""
-        await self._close(self._open)
-
-    async def _close(self, agents: Collection[Runner]) -> None:
         closing = tuple(agents)
         self._open = [agent for agent in self._open if not any(agent is other for other in closing)]
         await asyncio.gather(*(agent.close() for agent in closing))
+
+    async def close(self) -> None:
+        """Close all open agents."""
+        await self.close_agents(self._open)

@@ -6,11 +6,12 @@ agent and the fix. The code for models, programs and MCP is imported only if an 
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from dragoman.agents.card_overrides import CardOverrides, entry_versions, override_skill
+from dragoman.agents.card_overrides import entry_versions, override_card, override_skill
 from dragoman.agents.configured_credentials import ConfiguredCredentials, make_no_credentials
 from dragoman.agents.kinds import describe_anew
 from dragoman.agents.program.executable import build_environment, check_program, find_executable
@@ -85,7 +86,7 @@ def _override_profile(profile: Profile, entry: AgentEntry) -> Profile:
             raise AgentReferenceError(
                 f"agent {entry.id!r}: skill {skill.id!r} is not in the code; there are {', '.join(known) or 'none'}"
             )
-    return CardOverrides(entry).apply(profile)
+    return override_card(profile, entry)
 
 
 def _worker_agent(entry: AgentEntry) -> WorkerAgent:
@@ -109,7 +110,7 @@ def _upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str,
     return UpstreamAgent(
         _bare_profile(entry),
         upstream,
-        adjust=CardOverrides(entry).apply,
+        adjust=partial(override_card, entry=entry),
         make_credentials=_credentials_factory(entry, upstream.credentials, environ),
         queues=entry.offline == "queue",
         direct=entry.direct or False,
@@ -134,7 +135,7 @@ def _model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) ->
         output_modes=("text/plain",) if model.schema is None else ("application/json",),
     )
     return ChatAgent(
-        CardOverrides(entry).apply(profile),
+        override_card(profile, entry),
         model,
         key,
         tools=_tools_of(entry.id, model.tools, environ, lambda shown: _credentials_factory(entry, shown, environ)),
@@ -152,7 +153,7 @@ def _program_agent(entry: AgentEntry, program: Program, environ: Mapping[str, st
         if not finding.ok:
             raise AgentReferenceError(f"agent {entry.id!r}: {finding.what}: {finding.fix}")
     return ProgramAgent(
-        CardOverrides(entry).apply(_profile_with_skill(entry)),
+        override_card(_profile_with_skill(entry), entry),
         program,
         environ,
         direct=entry.direct or False,
