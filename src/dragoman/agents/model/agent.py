@@ -15,7 +15,6 @@ from dragoman.agents.model.answer import AnswerCalls, ModelAnswer, RetryPolicy
 from dragoman.agents.model.endpoint import ModelEndpoint, check_endpoint
 from dragoman.agents.model.request import ChatMessage, ModelRequest, UnsendablePart, fetches, media_type, unsendable
 from dragoman.agents.model.tool_loop import Calling, Round, Transcript, with_unique_ids
-from dragoman.agents.text_windows import Windows
 from dragoman.agents.tools import Tools
 from dragoman.config import Model
 from dragoman.dialects import json_bounds
@@ -48,14 +47,8 @@ class ChatAgent(Runner):
         self._asking = ModelRequest(model)
         self._endpoint = ModelEndpoint(model, key)
         self._tools = tools
-        self._calls = AnswerCalls(
-            profile.id,
-            self._endpoint,
-            Windows(model.coalesce_ms / 1000),
-            retry or RetryPolicy(retries=model.retries, wait_max_s=model.retry_wait_s),
-            on_refusal=model.on_refusal,
-            model=model.model,
-        )
+        retry = retry or RetryPolicy(retries=model.retries, wait_max_s=model.retry_wait_s)
+        self._calls = AnswerCalls(profile.id, model, self._endpoint, retry)
 
     @property
     def offline(self) -> bool:
@@ -102,7 +95,7 @@ class ChatAgent(Runner):
         except UnsendablePart as error:
             raise failures.unsendable(error) from error
         if self._tools is None:
-            answer = await self._calls.answer(run, asking.body(messages, ()), "result", keeps=model.schema is not None)
+            answer = await self._calls.answer(run, asking.body(messages, ()), "result")
             if answer.usage is not None:
                 run.usage(answer.usage)
             if answer.calls:
@@ -139,7 +132,6 @@ class ChatAgent(Runner):
                     run,
                     self._asking.body(messages, offered),
                     "result" if number == 1 else f"result-{number}",
-                    keeps=self._model.schema is not None,
                     first=number == 1,
                 )
                 if answer.usage is not None:

@@ -18,6 +18,7 @@ from dragoman.agents.model.completion import ApiFault, Called, CompletionParser,
 from dragoman.agents.model.endpoint import ModelEndpoint
 from dragoman.agents.model.failures import Trouble
 from dragoman.agents.text_windows import Windows
+from dragoman.config import Model
 from dragoman.engine.api import Ended, Run
 from dragoman.model.message import Artifact, Part
 from dragoman.model.task import Usage
@@ -62,37 +63,23 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 
 
 class AnswerCalls:
-    """Calls `model` at `endpoint` for the agent `name`, and emits its answer, gathered in `windows`."""
+    """Calls the model of the table `model` at `endpoint` for the agent `name`, and emits its answer."""
 
-    __slots__ = ("_endpoint", "_model", "_name", "_on_refusal", "_trying", "_windows")
-
-    def __init__(
-        self,
-        name: str,
-        endpoint: ModelEndpoint,
-        windows: Windows,
-        retry: RetryPolicy,
-        *,
-        on_refusal: str,
-        model: str = "",
-    ) -> None:
+    def __init__(self, name: str, model: Model, endpoint: ModelEndpoint, retry: RetryPolicy) -> None:
         self._name = name
-        self._endpoint = endpoint
-        self._windows = windows
-        self._trying = retry
-        self._on_refusal = on_refusal
         self._model = model
+        self._endpoint = endpoint
+        self._windows = Windows(model.coalesce_ms / 1000)
+        self._trying = retry
 
-    async def answer(
-        self, run: Run, body: bytes, artifact_id: str, *, keeps: bool = False, first: bool = True
-    ) -> ModelAnswer:
-        """Return the model's answer, emitted as that artifact; with `keeps`, it is only returned.
+    async def answer(self, run: Run, body: bytes, artifact_id: str, *, first: bool = True) -> ModelAnswer:
+        """Return the model's answer, emitted as that artifact; one with a schema is only returned.
 
         `first`: nothing of the task has been done before. Raises Ended. The breaker is told the outcome of the last
         attempt only: it counts answers, not attempts. No attempt is made once others have opened it.
         """
         retry = self._trying
-        artifact = AnswerArtifact(run, artifact_id, keeps=keeps)
+        artifact = AnswerArtifact(run, artifact_id, keeps=self._model.schema is not None)
         breaker = self._endpoint.breaker
         attempt, waited_s = 0, 0.0
         tries_for_all = breaker.state is not State.CLOSED
@@ -146,7 +133,7 @@ class AnswerCalls:
             raise failures.lost(self._name, error) from error
 
     async def _read(self, run: Run, flow: Flow, artifact: "AnswerArtifact") -> ModelAnswer:
-        reading = CompletionParser(self._model)
+        reading = CompletionParser(self._model.model)
         windows = self._windows
 
         def begin(window: "asyncio.Future[None]") -> None:
@@ -187,7 +174,7 @@ class AnswerCalls:
             fault,
             flow.headers,
             self._trying.now_s(),
-            on_refusal=self._on_refusal,
+            on_refusal=self._model.on_refusal,
             key=self._endpoint.key,
         )
 
