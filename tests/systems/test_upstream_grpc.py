@@ -103,7 +103,7 @@ async def test_a_check_says_what_is_wrong_with_an_endpoint() -> None:
 
 
 async def test_a_server_without_the_package_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.client.endpoint.installed", lambda: False)
+    monkeypatch.setattr("dragoman.client.endpoint.grpc_installed", lambda: False)
     async with listening() as web:
         entry = {"url": "127.0.0.1:50051", "protocolBinding": "GRPC", "protocolVersion": "1.0"}
         web.scripts[CARD_PATH] = says({"name": "far", "supportedInterfaces": [entry]})
