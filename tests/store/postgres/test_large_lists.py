@@ -14,7 +14,6 @@ from dragoman.store.codec import Codec
 from dragoman.store.damage import DamageLog
 from dragoman.store.open import open_store
 from dragoman.store.postgres.database.opening import Door
-from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import in_schema, read_statements
 from dragoman.store.postgres.listing import TaskLists
 from dragoman.store.postgres.reads import Reads
@@ -88,7 +87,6 @@ class Explaining:
 
     def __init__(self, connection: asyncpg.Connection, *, reads_on: bool) -> None:
         """With `reads_on` the rows of a statement are returned."""
-        self.pool = self
         self.rows = 0
         self.whole: list[str] = []
         self._connection = connection
@@ -114,9 +112,13 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
+def door_of(explaining: Explaining) -> Door:
+    return cast("Door", lambda: explaining)
+
+
 def statements_over(explaining: Explaining) -> PostgresStatements:
     """The statements that both databases share."""
-    return PostgresStatements(cast("Door", lambda: explaining), "dragoman")
+    return PostgresStatements(door_of(explaining), "dragoman")
 
 
 def never(work: object) -> NoReturn:
@@ -179,7 +181,12 @@ def rows_of(scopes: int, states: int) -> int:
 async def test_a_page_reads_its_own_rows(large: Large, filters: dict[str, Any], rows: int) -> None:
     for name in ("page", "rows"):
         explaining = Explaining(large.connection, reads_on=False)
-        lists = TaskLists(cast("Reads", explaining), read_statements("lists.sql", "dragoman"), never)
+        lists = TaskLists(
+            door_of(explaining),
+            cast("Reads", explaining),
+            read_statements("lists.sql", "dragoman"),
+            never,
+        )
         with pytest.raises(Explained):
             await getattr(lists, name)(query(**filters))
         assert explaining.whole == []
@@ -193,7 +200,7 @@ async def test_a_search_looks_at_so_many_rows_and_no_more(large: Large, scan_max
     wanted = TaskSearch(
         **{"owner": Owners.ALL, "agent": None, "text": "no such words", "scan_max": scan_max, **filters}
     )
-    reads = Reads(cast("Pool", explaining), {"find": ""}, Codec(), DamageLog())
+    reads = Reads(door_of(explaining), {"find": ""}, Codec(), DamageLog())
     found = await TaskTable(statements_over(explaining), reads).search(wanted)
     assert found.rows == ()
     assert explaining.whole == []

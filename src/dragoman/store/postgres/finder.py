@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from dragoman.store.postgres.database.pool import Pool
+from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.statements import to_text
 
 UNDER_WAY_MAX = 2
@@ -26,12 +26,16 @@ Request = tuple[str, str, str, int | None]
 class Finder:
     """Reads tasks if they are the caller's. Used on the loop."""
 
-    def __init__(self, pool: Pool, statement: str) -> None:
-        self._pool = pool
+    def __init__(self, door: Door, statement: str) -> None:
+        self._door = door
         self._statement = statement
-        self._loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop
         self._arrived: list[tuple[Request, asyncio.Future[Any]]] = []
         self._under_way: set[asyncio.Task[None]] = set()
+
+    def open(self) -> None:
+        """Belong to the loop that runs from now on. It is kept, since asking asyncio for it costs a system call."""
+        self._loop = asyncio.get_running_loop()
 
     def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None) -> "asyncio.Future[Any]":
         """The row of a task, or None. The future raises StoreError."""
@@ -62,7 +66,7 @@ class Finder:
     async def _answer(self, batch: Sequence[tuple[Request, "asyncio.Future[Any]"]]) -> None:
         columns = zip(*(request for request, _ in batch), strict=True)
         try:
-            rows = await self._pool.read(self._statement, *columns)
+            rows = await self._door().read(self._statement, *columns)
         except Exception as error:  # noqa: BLE001  any error goes to those who wait
             for _, future in batch:
                 if not future.done():

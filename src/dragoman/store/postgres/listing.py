@@ -32,6 +32,7 @@ from dragoman.store.api import (
 )
 from dragoman.store.damage import state_of
 from dragoman.store.files import leaving_out, putting_back
+from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.reads import Reads
 from dragoman.store.sql.tasks import read_task_rows
@@ -75,10 +76,12 @@ class TaskLists:
 
     def __init__(
         self,
+        door: Door,
         reads: Reads,
         sql: Mapping[str, str],
         start: Callable[[Callable[[], Awaitable[None]]], "Future[None]"],
     ) -> None:
+        self._door = door
         self._reads = reads
         self._sql = sql
         self._start = start
@@ -119,7 +122,7 @@ class TaskLists:
 
     async def _read(self, query: ListQuery, name: str, *, files: bool = False) -> Sequence[Any]:
         """The rows of a page, at least one. A large context is counted for the pages to come."""
-        rows = await self._reads.pool.read(*_page(self._sql, query, name, files=files))
+        rows = await self._door().read(*_page(self._sql, query, name, files=files))
         if rows[0]["indexed"] >= MANY:
             self._count(query)
         return rows
@@ -136,7 +139,7 @@ class TaskLists:
             .replace("SCOPES", _scopes(self._sql, tasks))
             .replace("ORDERED", self._sql[order])
         )
-        rows = await self._reads.pool.read(*_bind(text, tasks))
+        rows = await self._door().read(*_bind(text, tasks))
         return make_context_page(
             query, ((row["status_ms"], from_text(row["id"]), _context(row) if row["newest"] else None) for row in rows)
         )
@@ -158,7 +161,7 @@ class TaskLists:
     async def _count_context(self, query: ListQuery) -> None:
         """Count the tasks of a context while nobody writes, so that every later write adds to what was counted."""
         try:
-            async with self._reads.pool.transaction() as connection:
+            async with self._door().transaction() as connection:
                 await connection.execute(LIMITS)
                 await connection.execute(self._sql["lock_counted"])
                 text, *values = _bind(self._sql["count_context"].replace("SCOPES", _scopes(self._sql, query)), query)

@@ -22,7 +22,7 @@ from dragoman.store.codec import Codec, Page, SkippedChunk, Unreadable, check_st
 from dragoman.store.damage import DamageLog, RowFacts, bare_record, state_of
 from dragoman.store.files import file_bytes, kept_apart, putting_back
 from dragoman.store.postgres.database.connection import DatabaseConnection
-from dragoman.store.postgres.database.pool import Pool
+from dragoman.store.postgres.database.opening import Door
 from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.finder import Finder
 
@@ -69,18 +69,18 @@ class OpenedRow(Struct):
 
 
 class Reads:
-    """Reads through the pool."""
+    """Reads through the pool, while the store is open. Raises StoreError."""
 
-    def __init__(self, pool: Pool, sql: Mapping[str, str], codec: Codec, damage: DamageLog) -> None:
-        self.pool = pool
-        self.sql = sql
+    def __init__(self, door: Door, sql: Mapping[str, str], codec: Codec, damage: DamageLog) -> None:
+        self._door = door
+        self._sql = sql
         self._codec = codec
         self._damage = damage
-        self._finder = Finder(pool, sql["find"])
+        self._finder = Finder(door, sql["find"])
 
     async def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
         """Head, seq and state."""
-        rows = await self.pool.read(self.sql["head"], to_text(task_id))
+        rows = await self._door().read(self._sql["head"], to_text(task_id))
         if not rows:
             return None
         data, seq, state, task = rows[0]
@@ -97,7 +97,7 @@ class Reads:
         try:
             return self._codec.head(data), True
         except Unreadable as error:
-            rows = await self.pool.read(self.sql["row_facts"], task)
+            rows = await self._door().read(self._sql["row_facts"], task)
             if not rows:
                 raise Unknown(str(task)) from error
             task_id, owner, agent, context, dialect, parent, deadline_ms, status_ms = rows[0]
@@ -116,12 +116,12 @@ class Reads:
 
     async def size(self, task_id: str) -> int:
         """The bytes that `load` would read."""
-        rows = await self.pool.read(self.sql["size"], to_text(task_id))
+        rows = await self._door().read(self._sql["size"], to_text(task_id))
         return int(rows[0][0]) if rows else 0
 
     async def recall(self, key: bytes, now_ms: int) -> Repeat | None:
         """The earlier call with this key, unless it has expired."""
-        rows = await self.pool.read(self.sql["find_call"], key, now_ms)
+        rows = await self._door().read(self._sql["find_call"], key, now_ms)
         return self.repeat(rows[0]) if rows else None
 
     def repeat(self, row: Any) -> Repeat:
@@ -131,14 +131,14 @@ class Reads:
 
     async def load(self, task_id: str, name: str = "load") -> Stored | None:
         """The task with all its bytes, as far as the statement `name` reads them."""
-        rows = await self.pool.read(self.sql[name], to_text(task_id))
+        rows = await self._door().read(self._sql[name], to_text(task_id))
         return await self._whole(rows[0], pages=name != "load_snapshot") if rows else None
 
     async def load_after(self, task_id: str, after: int) -> Stored | None:
         """The task with the pages behind seq `after`; the whole one if they do not follow it."""
         if not after:
             return await self.load(task_id)
-        rows = await self.pool.read(self.sql["load_after"], to_text(task_id), after)
+        rows = await self._door().read(self._sql["load_after"], to_text(task_id), after)
         if not rows:
             return None
         row = rows[0]
@@ -154,8 +154,9 @@ class Reads:
             return await self.load(task_id)
         return replace(stored, after=after, snapshot_bytes=row["snapshot_bytes"] or 0)
 
-    async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None) -> Stored | int | None:
+    async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None = None) -> Stored | int | None:
         """As the protocol says."""
+        self._door()
         row = await self._finder.find(task_id, owner, agent, bytes_max)
         if row is None:
             return None
@@ -163,18 +164,22 @@ class Reads:
             return int(row["size"])
         return await self._whole(row)
 
+    def open(self) -> None:
+        """Belong to the loop that runs from now on."""
+        self._finder.open()
+
     async def close(self) -> None:
         """Wait for the reads under way."""
         await self._finder.close()
 
     async def load_in(self, connection: DatabaseConnection, task_id: str) -> Stored | None:
         """The task as a transaction sees it."""
-        row = await connection.fetchrow(self.sql["load"], to_text(task_id))
+        row = await connection.fetchrow(self._sql["load"], to_text(task_id))
         return None if row is None else await self._whole(row)
 
     async def load_many(self, tasks: Sequence[int]) -> tuple[Stored, ...]:
         """The tasks with these numbers, in their order, with all their bytes. Those that are gone are left out."""
-        rows = await self.pool.read(self.sql["load_many"], tasks)
+        rows = await self._door().read(self._sql["load_many"], tasks)
         found = [await self._whole(row) for row in rows]
         return tuple(stored for stored in found if stored is not None)
 
@@ -183,7 +188,7 @@ class Reads:
         found: list[Logged] = []
         more = True
         while more and limit_bytes > 0:
-            rows = await self.pool.read(self.sql["read"], to_text(task_id), after, limit_bytes)
+            rows = await self._door().read(self._sql["read"], to_text(task_id), after, limit_bytes)
             more = bool(rows) and rows[0][4]
             pages = [(row[0], row[1]) for row in rows]
             some = await self._following(task_id, rows[0][2], rows[0][3], pages, after, limit_bytes) if rows else ()
@@ -203,7 +208,7 @@ class Reads:
         if not seen:
             return found
         ids, seqs = [to_text(task_id) for task_id, _ in seen], [seq for _, seq in seen]
-        rows = await self.pool.read(self.sql["read_many"], ids, seqs, limit_bytes)
+        rows = await self._door().read(self._sql["read_many"], ids, seqs, limit_bytes)
         by_place: dict[int, list[Any]] = {}
         for row in rows:
             by_place.setdefault(row[0], []).append(row)
@@ -279,7 +284,7 @@ class Reads:
 
     async def without_file(self, opened: OpenedRow, missing: KeyError) -> Stored | None:
         """A task of which a file is missing; None if the task has been deleted meanwhile."""
-        if not await self.pool.read(self.sql["row_facts"], opened.row["task"]):
+        if not await self._door().read(self._sql["row_facts"], opened.row["task"]):
             return None
         damaged = await self._damaged(opened.row, Unreadable(f"its file {missing} is missing"))
         return None if damaged is None else self.stored(damaged, None)
@@ -289,7 +294,7 @@ class Reads:
         files = FetchedFiles({})
         for task, numbers in wanted.items():
             if numbers:
-                for number, content in await self.pool.read(self.sql["files"], task, list(numbers)):
+                for number, content in await self._door().read(self._sql["files"], task, list(numbers)):
                     files.contents[task, number] = content
         return files
 

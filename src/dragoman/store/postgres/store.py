@@ -4,29 +4,23 @@ Invariant: nothing about a task is kept in memory between two calls. The rows de
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from secrets import randbits
 from typing import Any
 
 from msgspec import Struct
 
-from dragoman.model.events import Logged
 from dragoman.model.ids import Clock
 from dragoman.model.message import Message
-from dragoman.model.task import TERMINAL, TaskHead, TaskState
+from dragoman.model.task import TERMINAL
 from dragoman.store.api import (
     AGENT_ABSENT_S,
     BEGIN_MS,
     Append,
     Appended,
-    ContextPage,
-    ContextQuery,
     Dedupe,
     Held,
-    Listed,
-    ListedRows,
-    ListQuery,
     Moved,
     NewTask,
     OutcomeUnknown,
@@ -83,8 +77,6 @@ class StoreParts(Struct, frozen=True):
     """The parts of an open store. `ledger` and `writer` are None beside a server."""
 
     pool: Pool
-    reads: Reads
-    lists: TaskLists
     ledger: Ledger
     writer: Writer
 
@@ -122,9 +114,14 @@ class PostgresStore:
         """The history of the database during which the remembered files were written."""
         self._encoder = Encoder(self._codec, clock)
         self._sql = read_statements("tasks.sql", self._address.schema)
-        self._list_sql = read_statements("lists.sql", self._address.schema)
-        # The protocol's methods that look at tasks without their logs are those of the table: no driver adds to them.
-        looks = TaskTable(statements, self)
+        # The protocol's methods that one part of the store carries out alone are that part's own.
+        self._reads = reads = Reads(door, self._sql, self._codec, self._damage)
+        self.find, self.load_after, self.size, self.head = reads.find, reads.load_after, reads.size, reads.head
+        self.read, self.read_since = reads.read, reads.read_since
+        lists = TaskLists(door, reads, read_statements("lists.sql", self._address.schema), submission.start)
+        self.messages, self.contexts = lists.newest_of_context, lists.contexts
+        self.list, self.list_rows = lists.page, lists.rows
+        looks = TaskTable(statements, reads)
         self.search, self.changes = looks.search, looks.changes
         self.queued, self.missing = looks.queued, looks.missing
         self.leased, self.cancels = looks.leased, looks.cancels
@@ -137,12 +134,11 @@ class PostgresStore:
     async def open(self, holder: str | None) -> None:
         """As the protocol says."""
         pool = await open_pool(self._address, self._history)
-        reads = Reads(pool, self._sql, self._codec, self._damage)
+        self._reads.open()
         self._replicas.open(holder)
         ledger = Ledger(pool, self._sql, self._codec, self.clock, self._replicas.own_id, self._webhooks.tell)
         writer = Writer(ledger, self.clock, self.writing, self._address.shown)
-        lists = TaskLists(reads, self._list_sql, self._submission.start)
-        self._opened = StoreParts(pool, reads, lists, ledger, writer)
+        self._opened = StoreParts(pool, ledger, writer)
         self._pool.open(pool)
         self._submission.open(ledger, writer)
         self._watching = asyncio.get_running_loop().create_task(self._watch_history(), name="history of the database")
@@ -154,7 +150,7 @@ class PostgresStore:
         opened = self._opened
         await self._usage.gathering.close()
         await asyncio.shield(opened.writer.close())
-        await opened.reads.close()
+        await self._reads.close()
         await self._replicas.close()
         if self._watching is not None:
             self._watching.cancel()
@@ -218,7 +214,7 @@ class PostgresStore:
         """A turn among the writes of this process, and the row locked against those of others."""
         opened = self._open()
         async with opened.writer.turn(task_id), AsyncExitStack() as locked:
-            hold = Hold(opened, self._encode, task_id, locked)
+            hold = Hold(opened, self._reads, self._encode, task_id, locked)
             await hold.lock()
             yield hold
 
@@ -247,7 +243,7 @@ class PostgresStore:
             return [row[0] for row in await self._pool().write(self._sql["claim"], *values)]
 
         claimed: list[int] = await self._submit(run)
-        return await self._open().reads.load_many(sorted(claimed)) if claimed else ()
+        return await self._reads.load_many(sorted(claimed)) if claimed else ()
 
     async def sweep(self, now_ms: int, task_age_ms: int, log_age_ms: int, waiting_age_ms: int) -> int:
         """Each kind of rows in a transaction of its own."""
@@ -275,7 +271,7 @@ class PostgresStore:
         content = self._codec.encode(answer)
 
         async def run() -> Repeat | None:
-            pool, reads = self._open().pool, self._open().reads
+            pool, reads = self._open().pool, self._reads
             instead_of = None if dedupe.instead_of is None else to_text(dedupe.instead_of)
             spent = await self._open().ledger.answer_usage(dedupe.key, () if usage is None else (usage,))
             while True:
@@ -317,59 +313,15 @@ class PostgresStore:
 
     async def recall(self, key: bytes) -> Repeat | None:
         """A point read."""
-        return await self._open().reads.recall(key, self.clock.now_ms())
+        return await self._reads.recall(key, self.clock.now_ms())
 
     async def load(self, task_id: str, size: int | None = None) -> Stored | None:
         """One statement, and another for the task's files if it has any."""
-        return await self._open().reads.load(task_id)
-
-    async def load_after(self, task_id: str, after: int) -> Stored | None:
-        """One statement, which reads neither the snapshot nor the pages until `after`."""
-        return await self._open().reads.load_after(task_id, after)
+        return await self._reads.load(task_id)
 
     async def load_snapshot(self, task_id: str) -> Stored | None:
         """One statement."""
-        return await self._open().reads.load(task_id, "load_snapshot")
-
-    async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None = None) -> Stored | int | None:
-        """As `load`, with owner and size in the same statement."""
-        return await self._open().reads.find(task_id, owner, agent, bytes_max)
-
-    async def size(self, task_id: str) -> int:
-        """A point read."""
-        return await self._open().reads.size(task_id)
-
-    async def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
-        """A point read."""
-        return await self._open().reads.head(task_id)
-
-    async def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
-        """As the protocol says."""
-        return await self._open().reads.read(task_id, after, limit_bytes)
-
-    async def read_since(self, seen: Sequence[tuple[str, int]], limit_bytes: int) -> Mapping[str, tuple[Logged, ...]]:
-        """One statement for all tasks."""
-        return await self._open().reads.read_since(seen, limit_bytes)
-
-    async def messages(self, owner: str, agent: str, context_id: str, limit: int) -> tuple[Stored, ...]:
-        """One statement."""
-        return await self._open().lists.newest_of_context(owner, agent, context_id, limit)
-
-    async def list(self, query: ListQuery) -> Listed:
-        """One statement. It may start another one, which counts a context that has become large."""
-        return await self._open().lists.page(query)
-
-    async def list_rows(self, query: ListQuery) -> ListedRows:
-        """One statement."""
-        return await self._open().lists.rows(query)
-
-    async def contexts(self, query: ContextQuery) -> ContextPage:
-        """One statement."""
-        return await self._open().lists.contexts(query)
-
-    async def read_head(self, data: bytes, task: int) -> tuple[TaskHead, bool]:
-        """See `HeadReader`."""
-        return await self._open().reads.read_head(data, task)
+        return await self._reads.load(task_id, "load_snapshot")
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
@@ -393,10 +345,16 @@ class Hold:
     stored: Stored
 
     def __init__(
-        self, opened: StoreParts, encode: Callable[[Append], Addition], task_id: str, locked: AsyncExitStack
+        self,
+        opened: StoreParts,
+        reads: Reads,
+        encode: Callable[[Append], Addition],
+        task_id: str,
+        locked: AsyncExitStack,
     ) -> None:
         """`locked` is left at the end of the block."""
         self._opened = opened
+        self._reads = reads
         self._encode = encode
         self._task_id = task_id
         self._locked = locked
@@ -406,7 +364,7 @@ class Hold:
         """Lock the row, and read the task. Raises Unknown or StoreError."""
         self._connection = connection = await self._locked.enter_async_context(self._opened.pool.transaction())
         await self._opened.ledger.lock(connection, self._task_id)
-        stored = await self._opened.reads.load_in(connection, self._task_id)
+        stored = await self._reads.load_in(connection, self._task_id)
         if stored is None:
             raise Unknown(self._task_id)
         self.stored = stored

@@ -114,7 +114,7 @@ class SqliteStore:
         self.audit: AuditTrail = AuditTable(statements, partial(add_entries, self._open))
         self.shared: Shared = SharedTable(self._open, clock)
         self.receipts: Receipts = ReceiptTable(statements)
-        # The protocol's methods that look at tasks without their logs are those of the table: no driver adds to them.
+        # The protocol's methods that look at tasks without their logs are the table's own.
         looks = TaskTable(statements, self)
         self.search, self.changes = looks.search, looks.changes
         self.queued, self.missing = looks.queued, looks.missing
