@@ -3,18 +3,20 @@
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from msgspec.structs import replace
 
 from dragoman import Agent
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.cli import checks, main
-from dragoman.config import Config, settings
+from dragoman.cli import checks
+from dragoman.config import Config
 from dragoman.server import serving
+from tests.kit.commands import Run
 
 HOUSE = """
 from dragoman import Agent
@@ -34,16 +36,17 @@ WORKER = '[[agents]]\nid = "far"\nrun = "worker"\n'
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
-    """A runner of the command in a directory with a module."""
-    monkeypatch.chdir(tmp_path)
+def run(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `dragoman agents` with these arguments in a directory with a module."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     Path("house.py").write_text(HOUSE)
-    return CliRunner(env={setting.env: None for setting in settings()} | {"DRAGOMAN_CONFIG": None})
+    return partial(run, "agents")
 
 
-def check(cli: CliRunner, *arguments: str) -> Result:
-    return cli.invoke(main, ["agents", "check", *arguments])
+@pytest.fixture
+def check(run: Run) -> Run:
+    """Runs `dragoman agents check` with these arguments."""
+    return partial(run, "check")
 
 
 def found(result: Result) -> dict[str, Any]:
@@ -56,25 +59,23 @@ def wrong(result: Result, agent: str) -> list[tuple[str, str]]:
     return [(each["what"], each["fix"]) for each in found(result)[agent]["findings"] if not each["ok"]]
 
 
-def test_agents_that_work_are_said_to_and_end_it_with_0(cli: CliRunner) -> None:
+def test_agents_that_work_are_said_to_and_end_it_with_0(check: Run) -> None:
     Path("dragoman.toml").write_text(ECHO + WORKER)
-    result = check(cli)
+    result = check()
     assert result.exit_code == 0, result.output
     assert "✓ echo  house.py:echo\n    ✓ its skills are say\n" in result.stdout
     assert "✓ far  worker\n" in result.stdout
     assert "I am imported" not in result.stdout
 
 
-def test_what_a_module_prints_past_python_is_not_in_the_answer(
-    cli: CliRunner, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_module_prints_past_python_is_not_in_the_answer(check: Run, capfd: pytest.CaptureFixture[str]) -> None:
     Path("house.py").write_text("import os\nos.write(1, b'I am imported')\n" + HOUSE)
     Path("dragoman.toml").write_text(ECHO)
-    assert found(check(cli, "--json"))["echo"]["ok"]
+    assert found(check("--json"))["echo"]["ok"]
     assert capfd.readouterr() == ("", "I am imported")
 
 
-def test_whatever_is_wrong_with_one_agent_all_others_are_tried(cli: CliRunner) -> None:
+def test_whatever_is_wrong_with_one_agent_all_others_are_tried(check: Run) -> None:
     Path("broken.py").write_text("import nothing_like_it\n")
     Path("ends.py").write_text("raise SystemExit\n")
     Path("panics.py").write_text("class Panic(BaseException): ...\n\nraise Panic\n")
@@ -91,7 +92,7 @@ def test_whatever_is_wrong_with_one_agent_all_others_are_tried(cli: CliRunner) -
     more = {"missing": "wheather = 1\n", "locked": 'credentials = { env = "NO_SUCH_VARIABLE" }\n'}
     written = [f'[[agents]]\nid = "{name}"\nrun = "{run}"\n{more.get(name, "")}' for name, run in tables.items()]
     Path("dragoman.toml").write_text("".join(written) + ECHO)
-    result = check(cli, "--json")
+    result = check("--json")
     assert result.exit_code == 1
     assert {name for name, subject in found(result).items() if subject["ok"]} == {"echo"}
     assert set(found(result)) == {*tables, "echo"}
@@ -105,60 +106,60 @@ def test_whatever_is_wrong_with_one_agent_all_others_are_tried(cli: CliRunner) -
     assert "set it" in wrong(result, "locked")[0][1]
 
 
-def test_a_file_that_is_no_toml_and_a_setting_that_cannot_be_used_are_findings(cli: CliRunner) -> None:
+def test_a_file_that_is_no_toml_and_a_setting_that_cannot_be_used_are_findings(check: Run) -> None:
     Path("dragoman.toml").write_text("[[agents]")
-    result = check(cli, "house.py:echo")
+    result = check("house.py:echo")
     assert result.exit_code == 1
     assert "✗ the server" in result.stdout
     assert "is not TOML" in result.stdout
     assert "✓ echo" in result.stdout
     Path("dragoman.toml").write_text('port = "many"\n' + ECHO)
-    result = check(cli)
+    result = check()
     assert result.exit_code == 1
     assert "port = 'many'" in result.stdout
     assert "✓ echo" in result.stdout
 
 
-def test_with_an_id_only_that_agent_is_imported_and_tried(cli: CliRunner) -> None:
+def test_with_an_id_only_that_agent_is_imported_and_tried(check: Run) -> None:
     Path("dragoman.toml").write_text(ECHO + '[[agents]]\nid = "typo"\nrun = "house.py:ecko"\n')
-    result = check(cli, "echo", "--json")
+    result = check("echo", "--json")
     assert (result.exit_code, set(found(result))) == (0, {"echo"})
-    result = check(cli, "typo", "--json")
+    result = check("typo", "--json")
     assert (result.exit_code, set(found(result))) == (1, {"typo"})
-    result = check(cli, "nobody", "--json")
+    result = check("nobody", "--json")
     assert result.exit_code == 1
     assert wrong(result, "nobody") == [("there is no such agent", "there are echo, typo")]
 
 
-def test_references_are_tried_as_serve_takes_them(cli: CliRunner) -> None:
-    result = check(cli, "house.py", "--json")
+def test_references_are_tried_as_serve_takes_them(check: Run) -> None:
+    result = check("house.py", "--json")
     assert set(found(result)) == {"echo", "empty"}
     Path("dragoman.toml").write_text(ECHO)
-    result = check(cli, "house.py:echo", "--json")
+    result = check("house.py:echo", "--json")
     assert result.exit_code == 1
     assert "has the id 'echo', too" in result.stdout
 
 
-def test_no_agents_and_a_default_that_is_none_are_said(cli: CliRunner) -> None:
-    assert "there are no agents" in check(cli).stdout
+def test_no_agents_and_a_default_that_is_none_are_said(check: Run) -> None:
+    assert "there are no agents" in check().stdout
     Path("dragoman.toml").write_text('default = "nobody"\n' + ECHO)
-    result = check(cli)
+    result = check()
     assert result.exit_code == 1
     assert "default = 'nobody': there is no such agent\n      name one of echo" in result.stdout
 
 
-def test_an_import_that_never_ends_does_not_hold_up_the_others(cli: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_that_never_ends_does_not_hold_up_the_others(check: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "IMPORT_S", 2.0)
     Path("sleepy.py").write_text("import threading\nthreading.Event().wait(120)\n")
     Path("dragoman.toml").write_text('[[agents]]\nid = "sleepy"\nrun = "sleepy.py:agent"\n' + ECHO)
     began = time.monotonic()
-    result = check(cli, "--json")
+    result = check("--json")
     assert time.monotonic() - began < 60
     assert "takes longer than" in wrong(result, "sleepy")[0][0]
     assert found(result)["echo"]["ok"]
 
 
-async def test_an_agent_of_another_server_is_looked_at_and_sent_nothing(cli: CliRunner, tmp_path: Path) -> None:
+async def test_an_agent_of_another_server_is_looked_at_and_sent_nothing(check: Run, tmp_path: Path) -> None:
     import anyio.to_thread
 
     there = Agent("there", description="Is there")
@@ -170,7 +171,7 @@ async def test_an_agent_of_another_server_is_looked_at_and_sent_nothing(cli: Cli
     async with serving(Config(port=0, store="memory:"), [there, WorkerAgent(replace(there.profile, id="far"))]) as url:
         run = f"a2a:{url}/agents/there"
         Path("dragoman.toml").write_text(f'[[agents]]\nid = "near"\nrun = "{run}"\n' + ECHO)
-        result = await anyio.to_thread.run_sync(lambda: check(cli, "--json"))
+        result = await anyio.to_thread.run_sync(lambda: check("--json"))
         assert result.exit_code == 0, result.output
         whats = [finding["what"] for finding in found(result)["near"]["findings"]]
         assert whats[0] == "its card was read: there, with the skills greet"
@@ -178,25 +179,25 @@ async def test_an_agent_of_another_server_is_looked_at_and_sent_nothing(cli: Cli
             whats[1].startswith(f"it is spoken to in dialect 1.0 over JSONRPC at {url}/agents/there")
         )
         Path("dragoman.toml").write_text(f'[[agents]]\nid = "near"\nrun = "a2a:{url}"\n' + ECHO)
-        result = await anyio.to_thread.run_sync(lambda: check(cli, "--json"))
+        result = await anyio.to_thread.run_sync(lambda: check("--json"))
         whats = [finding["what"] for finding in found(result)["near"]["findings"]]
         assert whats[0].startswith("its card was read: there, the agent at the root of the host that `run` names, with")
-        result = await anyio.to_thread.run_sync(lambda: check(cli, "--json", "--server", url))
+        result = await anyio.to_thread.run_sync(lambda: check("--json", "--server", url))
         assert result.exit_code == 1
         assert f"{url} does not serve it" in wrong(result, "echo")[0][0]
         Path("dragoman.toml").write_text(WORKER)
-        result = await anyio.to_thread.run_sync(lambda: check(cli, "--json", "--server", url))
+        result = await anyio.to_thread.run_sync(lambda: check("--json", "--server", url))
         assert wrong(result, "far") == [
             (f"{url} reports: no worker has asked for work lately", "start one: dragoman worker")
         ]
-        result = await anyio.to_thread.run_sync(lambda: check(cli, "--server", "http://127.0.0.1:9"))
+        result = await anyio.to_thread.run_sync(lambda: check("--server", "http://127.0.0.1:9"))
         assert result.exit_code == 1
         assert "the server cannot be asked: http://127.0.0.1:9/ready" in result.stdout
 
 
-def test_agents_are_listed_without_being_tried(cli: CliRunner) -> None:
+def test_agents_are_listed_without_being_tried(run: Run) -> None:
     Path("dragoman.toml").write_text(ECHO + WORKER + '[[agents]]\nid = "away"\nrun = "a2a:http://127.0.0.1:9/"\n')
-    result = cli.invoke(main, ["agents", "list"])
+    result = run("list")
     assert result.exit_code == 0
     assert [line.split() for line in result.stdout.splitlines()] == [
         ["ID", "RUN", "SKILLS"],
@@ -204,7 +205,7 @@ def test_agents_are_listed_without_being_tried(cli: CliRunner) -> None:
         ["far", "worker", "-"],
         ["away", "a2a:http://127.0.0.1:9/", "-"],
     ]
-    listed = json.loads(cli.invoke(main, ["agents", "list", "--json"]).stdout)
+    listed = json.loads(run("list", "--json").stdout)
     assert [each["skills"] for each in listed] == [["say"], [], []]
 
 
@@ -218,10 +219,8 @@ def test_agents_are_listed_without_being_tried(cli: CliRunner) -> None:
         (("list", "nobody"), "'nobody': there is no such agent: there are none"),
     ],
 )
-def test_a_file_or_an_agent_that_is_not_there_is_wrong_input(
-    cli: CliRunner, arguments: tuple[str, ...], said: str
-) -> None:
+def test_a_file_or_an_agent_that_is_not_there_is_wrong_input(run: Run, arguments: tuple[str, ...], said: str) -> None:
     Path("broken.toml").write_text("[[agents]")
-    result = cli.invoke(main, ["agents", *arguments])
+    result = run(*arguments)
     assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1)
     assert said in result.stderr

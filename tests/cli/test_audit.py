@@ -1,21 +1,18 @@
 """`dragoman audit`: which entries it shows, and how."""
 
-import asyncio
 import json
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from functools import partial
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from msgspec.structs import replace
 
-from dragoman.cli import main
-from dragoman.config import settings
 from dragoman.model.ids import SystemClock, timestamp
 from dragoman.store.audit import AuditEntry
-from dragoman.store.open import open_store
+from tests.kit.commands import Run
+from tests.kit.places import work_on
 
-Run = Callable[..., Result]
 HOUR_MS = 3_600_000
 NOW_MS = SystemClock().now_ms()
 
@@ -33,22 +30,14 @@ NEW = replace(OLD, at_ms=NOW_MS - 60_000, task_id="t3")
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(run: Run) -> Run:
     """Runs `dragoman audit` with these arguments, on a store with three entries."""
-    monkeypatch.chdir(tmp_path)
     write([OLD, REFUSED, NEW])
-    runner = CliRunner(env={setting.env: None for setting in settings()} | {"DRAGOMAN_CONFIG": None})
-    return lambda *arguments: runner.invoke(main, ["audit", *arguments], terminal_width=120)
+    return partial(run, "audit")
 
 
 def write(entries: Sequence[AuditEntry]) -> None:
-    async def keep() -> None:
-        store = open_store("sqlite:///data/dragoman.db", SystemClock())
-        await store.open(None)
-        await store.audit.write(entries)
-        await store.close()
-
-    asyncio.run(keep())
+    work_on("sqlite:///data/dragoman.db", lambda store: store.audit.write(entries))
 
 
 def tasks(result: Result) -> list[str]:

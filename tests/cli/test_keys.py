@@ -8,65 +8,37 @@ import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from dragoman import Agent
 from dragoman.auth.keys import id_of, matches
-from dragoman.cli import main
-from dragoman.config import Config, settings
+from dragoman.config import Config
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole, KeyLimits, Scope
 from dragoman.server import serving
-from dragoman.store.api import Store
 from dragoman.store.audit import AuditEntry
 from dragoman.store.keyring import StoredKey
-from dragoman.store.open import note_server, open_store
+from dragoman.store.open import note_server
 from dragoman.store.sqlite.connection import InUse, ProcessLock
+from tests.kit.commands import Run
+from tests.kit.places import work_on
 from tests.ports import kept_port
 
-T = TypeVar("T")
-Run = Callable[..., Result]
 DAY_MS = 86_400_000
 FILE = Path("data/dragoman.db")
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `dragoman` with these arguments, in an empty directory."""
-    monkeypatch.chdir(tmp_path)
-    runner = CliRunner(env={setting.env: None for setting in settings()} | {"DRAGOMAN_CONFIG": None})
-
-    def invoke(*arguments: str, **env: str) -> Result:
-        return runner.invoke(main, arguments, env=env, terminal_width=120)
-
-    return invoke
-
-
-def kept(work: Callable[[Store], Awaitable[T]]) -> T:
-    """The keys in the store at the usual place."""
-
-    async def ask() -> T:
-        store = open_store(f"sqlite:///{FILE}", SystemClock())
-        await store.open(None)
-        try:
-            return await work(store)
-        finally:
-            await store.close()
-
-    return asyncio.run(ask())
+STORE = f"sqlite:///{FILE}"
 
 
 def keys() -> tuple[StoredKey, ...]:
-    return kept(lambda store: store.keys.all())
+    return work_on(STORE, lambda store: store.keys.all())
 
 
 def entries() -> tuple[AuditEntry, ...]:
-    return kept(lambda store: store.audit.read())
+    return work_on(STORE, lambda store: store.audit.read())
 
 
 def made(result: Result) -> dict[str, Any]:

@@ -3,18 +3,13 @@
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from dragoman.cli import main
-from dragoman.config import settings
 from tests.cli.a2a.command import Shell
 from tests.cli.a2a.terminal import at_terminal
-
-Run = Callable[..., Result]
+from tests.kit.commands import Run
 
 LISTS = (("keys", "list"), ("audit",), ("webhooks", "list"), ("webhooks", "paused"), ("admin", "tasks", "list"))
 """Lists of a store."""
@@ -23,13 +18,11 @@ OF_A_SERVER = tuple(("admin", name) for name in ("agents", "replicas", "upstream
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(run: Run) -> Run:
     """Runs a command in a folder with a store of three keys, whose names a spreadsheet would not take for text."""
-    monkeypatch.chdir(tmp_path)
-    runner = CliRunner(env={setting.env: None for setting in settings()} | {"DRAGOMAN_CONFIG": None})
     for name in ("ann", "bob", "cid"):
-        assert runner.invoke(main, ["keys", "create", name, "--agent", "a", "--agent", "b"]).exit_code == 0
-    return lambda *arguments: runner.invoke(main, arguments, prog_name="dragoman", terminal_width=200)
+        assert run("keys", "create", name, "--agent", "a", "--agent", "b").exit_code == 0
+    return run
 
 
 @pytest.mark.parametrize("words", [*LISTS, *OF_A_SERVER, ("agents", "list")], ids=" ".join)

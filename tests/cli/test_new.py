@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from dragoman.cli import main
 from dragoman.cli.new import TEMPLATES
 from dragoman.config import Config
+from tests.kit.commands import Run, invoke
 from tests.processes import ENDS_WITH_US
 
 ROOT = Path(__file__).parents[2]
@@ -126,13 +125,10 @@ def test_a_new_project_is_clean_code(tmp_path: Path, template: str) -> None:
         (("fine", "--template", "rust"), "'rust' is not one of 'python', 'langgraph', 'openai', 'worker'"),
     ],
 )
-def test_wrong_input_says_how_to_put_it_right(
-    tmp_path: Path, arguments: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_wrong_input_says_how_to_put_it_right(run: Run, tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "dangling").symlink_to("nowhere")
-    refused = CliRunner().invoke(main, ["new", *arguments])
+    refused = run("new", *arguments)
     assert (refused.exit_code, words in refused.stderr) == (2, True), refused.stderr
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["dangling", "there"]
     assert list((tmp_path / "there").iterdir()) == []
@@ -143,6 +139,6 @@ def test_a_folder_that_is_gone_is_one_line(tmp_path: Path, monkeypatch: pytest.M
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    refused = CliRunner().invoke(main, ["new", "fine"])
+    refused = invoke("new", "fine")
     assert refused.exit_code == 2
     assert "NAME 'fine' cannot be made here: No such file or directory" in refused.stderr

@@ -2,18 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from dragoman.cli import main
 from dragoman.cli.old_names import COMMANDS
-from dragoman.config import settings
-
-Run = Callable[..., Result]
+from tests.kit.commands import Run
 
 CALLS = {
     ("admin", "audit"): ("--limit", "1"),
@@ -41,13 +37,10 @@ OPTIONS = [
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(run: Run) -> Run:
     """Runs a command in a folder with a store of one key."""
-    monkeypatch.chdir(tmp_path)
-    unset = {setting.env: None for setting in settings()}
-    runner = CliRunner(env={**unset, "DRAGOMAN_CONFIG": None, "DRAGOMAN_SERVER": None, "DRAGOMAN_OPERATOR_KEY": None})
-    assert runner.invoke(main, ["keys", "create", "ann"]).exit_code == 0
-    return lambda *arguments, **environ: runner.invoke(main, arguments, prog_name="dragoman", env=environ)
+    assert run("keys", "create", "ann").exit_code == 0
+    return run
 
 
 def test_every_old_command_has_a_call_here() -> None:

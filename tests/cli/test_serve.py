@@ -4,12 +4,12 @@ import json
 import re
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner, Result
 
 from dragoman.cli import main
 from dragoman.cli.serve import banner, base_url, program
@@ -17,6 +17,7 @@ from dragoman.cli.version import describe_version
 from dragoman.config import AgentEntry, Config, settings
 from dragoman.engine.api import Run, Runner, Traits
 from dragoman.model.card import AgentSkill, Profile
+from tests.kit import commands
 
 
 class Scripted(Runner):
@@ -37,25 +38,20 @@ def scripted(agent_id: str, *examples: str) -> Scripted:
 
 
 @pytest.fixture
-def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
-    """A runner of the command in a directory without a configuration."""
-    monkeypatch.chdir(tmp_path)
+def serve(run: commands.Run, monkeypatch: pytest.MonkeyPatch) -> commands.Run:
+    """Runs `dragoman serve` with these arguments in a directory without a configuration."""
     monkeypatch.setattr(sys, "path", [*sys.path])
-    return CliRunner(env={setting.env: None for setting in settings()} | {"DRAGOMAN_CONFIG": None})
-
-
-def serve(runner: CliRunner, *arguments: str) -> Result:
-    return runner.invoke(main, ["serve", *arguments], terminal_width=120)
+    return partial(run, "serve")
 
 
 def test_the_version_is_shown_with_the_commit() -> None:
-    shown = CliRunner().invoke(main, ["--version"]).output
+    shown = commands.invoke("--version").output
     assert shown == f"dragoman {describe_version()}\n"
 
 
-def test_help_lists_every_setting_with_flag_variable_default_and_meaning() -> None:
+def test_help_lists_every_setting_with_flag_variable_default_and_meaning(serve: commands.Run) -> None:
     # Lines are also broken after a hyphen within a word.
-    shown = " ".join(re.sub(r"(?<=\w-)\n\s+", "", serve(CliRunner(), "--help").output).split())
+    shown = " ".join(re.sub(r"(?<=\w-)\n\s+", "", serve("--help").output).split())
     for setting in settings():
         assert f" {setting.flag} " in shown
         default = f"; default: {setting.default}" if setting.default else ""
@@ -81,21 +77,21 @@ def test_help_lists_no_flag_that_is_not_a_setting() -> None:
     ],
 )
 def test_what_cannot_be_served_is_refused_with_a_line_that_says_why(
-    empty_directory: CliRunner, arguments: tuple[str, ...], said: str
+    serve: commands.Run, arguments: tuple[str, ...], said: str
 ) -> None:
-    result = serve(empty_directory, *arguments)
+    result = serve(*arguments)
     assert result.exit_code == 2
     assert said in result.output
     assert "Traceback" not in result.output
 
 
-def test_the_usual_file_is_read_if_it_is_there(empty_directory: CliRunner) -> None:
+def test_the_usual_file_is_read_if_it_is_there(serve: commands.Run) -> None:
     Path("dragoman.toml").write_text("prot = 80\n", encoding="utf-8")
-    assert "dragoman.toml: prot = 80: no such setting; did you mean port?" in serve(empty_directory).output
+    assert "dragoman.toml: prot = 80: no such setting; did you mean port?" in serve().output
 
 
-def test_the_file_that_the_environment_names_is_read(empty_directory: CliRunner) -> None:
-    result = empty_directory.invoke(main, ["serve"], env={"DRAGOMAN_CONFIG": "other.toml"})
+def test_the_file_that_the_environment_names_is_read(serve: commands.Run) -> None:
+    result = serve(DRAGOMAN_CONFIG="other.toml")
     assert "other.toml: no such file in " in result.output
 
 

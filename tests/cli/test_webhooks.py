@@ -1,65 +1,37 @@
 """`dragoman webhooks`: what is owed and what was given up, shown, sent again and deleted, with a server or without."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import TypeVar
+from functools import partial
 
 import pytest
-from click.testing import CliRunner, Result
 
-from dragoman.cli import main
-from dragoman.config import settings
 from dragoman.engine.admin.deliveries import shown_url
 from dragoman.model.ids import SystemClock
 from dragoman.model.operations import PushConfig
 from dragoman.store.api import Store
 from dragoman.store.audit import AuditEntry
-from dragoman.store.open import open_store
 from dragoman.store.outbox import Lane, Owed, Registration, Settled
+from tests.kit.commands import Run
+from tests.kit.places import work_on
 from tests.push.rig import delivery
 from tests.store.cases.bench import new_task
 
-T = TypeVar("T")
-Run = Callable[..., Result]
-FILE = Path("data/dragoman.db")
+STORE = "sqlite:///data/dragoman.db"
 URL = "https://hooks.example.org/in/T0/hidden/B0?key=hidden"
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `dragoman webhooks` with these arguments, in a directory of its own."""
-    monkeypatch.chdir(tmp_path)
-    runner = CliRunner(env={setting.env: None for setting in settings()} | {"DRAGOMAN_CONFIG": None})
-
-    def invoke(*arguments: str, answer: str | None = None) -> Result:
-        return runner.invoke(main, ["webhooks", *arguments], input=answer, terminal_width=200)
-
-    return invoke
-
-
-def kept(work: Callable[[Store], Awaitable[T]], holder: str | None = None) -> T:
-    """The deliveries in the store at the usual place."""
-
-    async def ask() -> T:
-        FILE.parent.mkdir(exist_ok=True)
-        store = open_store(f"sqlite:///{FILE}", SystemClock())
-        await store.open(holder)
-        try:
-            return await work(store)
-        finally:
-            await store.close()
-
-    return asyncio.run(ask())
+def run(run: Run) -> Run:
+    """Runs `dragoman webhooks` with these arguments."""
+    return partial(run, "webhooks")
 
 
 def owed() -> tuple[Owed, ...]:
-    return kept(lambda store: store.outbox.owed())
+    return work_on(STORE, lambda store: store.outbox.owed())
 
 
 def entries() -> list[AuditEntry]:
-    return list(kept(lambda store: store.audit.read()))
+    return list(work_on(STORE, lambda store: store.audit.read()))
 
 
 async def _fill(store: Store) -> None:
@@ -77,12 +49,12 @@ async def _fill(store: Store) -> None:
 
 @pytest.fixture
 def filled(run: Run) -> Run:
-    kept(_fill, "server")
+    work_on(STORE, _fill, "server")
     return run
 
 
 def test_nothing_owed_is_said(run: Run) -> None:
-    kept(lambda store: store.audit.read(), "server")
+    work_on(STORE, lambda store: store.audit.read(), "server")
     result = run("list")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No deliveries.\n")
 

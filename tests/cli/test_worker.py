@@ -15,10 +15,9 @@ from typing import IO, Any, ClassVar
 
 import aiohttp
 import pytest
-from click.testing import CliRunner
 
-from dragoman.cli import main
 from dragoman.cli.worker import CLOSING_S
+from tests.kit.commands import invoke
 from tests.ports import kept_port
 from tests.processes import ENDS_WITH_US
 
@@ -496,7 +495,7 @@ def test_an_agent_that_is_no_worker_of_the_server_ends_the_worker(
     ],
 )
 def test_what_cannot_work_is_said(arguments: list[str], says: str) -> None:
-    result = CliRunner().invoke(main, ["worker", *arguments])
+    result = invoke("worker", *arguments)
     assert result.exit_code == 2
     assert says in result.output
 

@@ -3,12 +3,11 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.cli import main
 from dragoman.cli.loader import load_agents
 from dragoman.config import ConfigError, load
+from tests.kit.commands import invoke
 
 
 def declared(tmp_path: Path, table: str) -> WorkerAgent:
@@ -74,6 +73,6 @@ def test_what_does_not_fit_is_said(tmp_path: Path, table: str, says: str) -> Non
 def test_an_agent_that_answers_with_messages_cannot_be_a_workers(tmp_path: Path) -> None:
     module = tmp_path / "served.py"
     module.write_text('from dragoman import Agent\nagent = Agent("either", direct="auto")\n')
-    result = CliRunner().invoke(main, ["worker", str(module), "--server", "http://127.0.0.1:9"])
+    result = invoke("worker", str(module), "--server", "http://127.0.0.1:9")
     assert result.exit_code == 2
     assert 'either: direct="auto" is not for workers, whose tasks are leased: leave it out' in result.output

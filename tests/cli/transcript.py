@@ -11,17 +11,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import chdir, contextmanager
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus, urlsplit
 
-from click.testing import CliRunner
 from msgspec import Struct
 
-from dragoman.cli import main
+from tests.kit.commands import run_command
 from tests.processes import ENDS_WITH_US
 
 DEADLINE_S = 60.0
@@ -60,13 +59,8 @@ class Transcript:
 
     def run(self, *words: str, shows: str = "", **environment: str) -> str:
         """Run a command to its end, inside this process, and return what it wrote to standard output."""
-        unset = {name: None for name in os.environ if name.startswith(("A2ACLI_", "DRAGOMAN_"))}
-        with chdir(self.folder):
-            ran = CliRunner().invoke(
-                main, words, env={**unset, **self.environment, **environment}, prog_name="dragoman"
-            )
-        assert ran.exception is None or isinstance(ran.exception, SystemExit), ran.exception
-        return self._note_command(words, ran.stdout, ran.stderr, shows)
+        ran = run_command(self.folder, *words, **{**self.environment, **environment})
+        return self._note_command(words, ran.out, ran.err, shows)
 
     def run_process(self, *words: str, **environment: str) -> str:
         """Run a command to its end in a process of its own: one that would be a server, or that fails unexpectedly."""

@@ -7,6 +7,7 @@ To write a test, look here first:
 | a message, a record, an event, a profile as the engine has them | `values` |
 | an agent that echoes, asks, waits or never ends | `agents` |
 | a server in this process, two on one store, keys in a store | `places` |
+| a command, in this process | `commands` |
 | `dragoman serve` in a process of its own, to be killed | `processes` |
 | another server, byte for byte as the test wants it | `loopback`, `web`, `tests.net.peer` |
 | a receiver of webhooks | `tests.push.receiver` |

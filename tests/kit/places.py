@@ -2,10 +2,10 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 
@@ -22,6 +22,8 @@ from dragoman.store.api import Store
 from dragoman.store.keyring import StoredKey
 from dragoman.store.open import open_store
 from tests.kit.waiting import DEADLINE_S
+
+T = TypeVar("T")
 
 V1 = {"A2A-Version": "1.0"}
 """The header of a call in 1.0."""
@@ -84,14 +86,24 @@ async def asked(agent: Connection, content: Any, **fields: Any) -> Task:
 
 
 @asynccontextmanager
-async def beside(store: str) -> AsyncIterator[Store]:
-    """The store, as a command opens it while the server runs."""
+async def beside(store: str, holder: str | None = None) -> AsyncIterator[Store]:
+    """The store, as a command opens it while the server runs, or as the server `holder` does."""
     opened = open_store(store, SystemClock())
-    await opened.open(None)
+    await opened.open(holder)
     try:
         yield opened
     finally:
         await opened.close()
+
+
+def work_on(store: str, work: Callable[[Store], Awaitable[T]], holder: str | None = None) -> T:
+    """The result of some work on a store, for a test outside of a loop."""
+
+    async def open_and_work() -> T:
+        async with beside(store, holder) as opened:
+            return await work(opened)
+
+    return asyncio.run(open_and_work())
 
 
 async def add_key(store: Store, name: str, **limits: Any) -> tuple[str, str]:

@@ -1,6 +1,5 @@
 """The client commands as their users run them: a demo server in a process, and commands with their output."""
 
-import json
 import os
 import signal
 import subprocess
@@ -8,12 +7,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from click.testing import CliRunner
-from msgspec import Struct
-
-from dragoman.cli import main
+from tests.kit.commands import Ran, run_command
 from tests.processes import ENDS_WITH_US
 
 DEADLINE_S = 60.0
@@ -29,34 +24,6 @@ main(prog_name="dragoman")
 """Runs the command. A shell that starts tests in the background has them ignore SIGINT, and so all that they start."""
 
 
-class Ran(Struct, frozen=True):
-    """A command that has ended."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """The one document that was printed."""
-        return json.loads(self.out)
-
-    @property
-    def lines(self) -> list[Any]:
-        """The documents of JSON lines."""
-        return [json.loads(line) for line in self.out.splitlines()]
-
-    @property
-    def fields(self) -> dict[str, str]:
-        """The fields of text; of a label that comes again, the last value."""
-        found = {}
-        for line in self.out.splitlines():
-            label, colon, value = line.partition(": ")
-            if colon:
-                found[label] = value
-        return found
-
-
 class Shell:
     """A user's shell: an empty home and working directory, and no settings but those that a test gives."""
 
@@ -69,17 +36,7 @@ class Shell:
 
     def run(self, *words: str, stdin: str | None = None, **environment: str) -> Ran:
         """Run a command inside this process, which is fast."""
-        before = Path.cwd()
-        unset = {name: None for name in os.environ if name.startswith(("A2ACLI_", "DRAGOMAN_"))}
-        os.chdir(self.work)
-        try:
-            ran = CliRunner().invoke(
-                main, words, input=stdin, env={**unset, **self.environment, **environment}, prog_name="dragoman"
-            )
-        finally:
-            os.chdir(before)
-        assert ran.exception is None or isinstance(ran.exception, SystemExit), ran.exception
-        return Ran(ran.exit_code, ran.stdout, ran.stderr)
+        return run_command(self.work, *words, answer=stdin, **{**self.environment, **environment})
 
     def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
         """Start a command in a process of its own, which heeds SIGINT even where the tests run in the background."""

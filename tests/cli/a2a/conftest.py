@@ -1,23 +1,10 @@
-"""A demo server for all tests of client commands in a process, and a fresh shell for each."""
+"""An agent of another server for the tests of client commands."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.cli.a2a.command import Shell, demo_server
 from tests.cli.a2a.peer import FarAgent, far_agent
-
-
-@pytest.fixture(scope="session")
-def demo() -> Iterator[str]:
-    with demo_server() as url:
-        yield url
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
 
 
 @pytest.fixture

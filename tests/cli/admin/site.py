@@ -3,33 +3,26 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, chdir
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 from threading import Lock
 from typing import Any, NamedTuple
 
 import aiohttp
-from click.testing import CliRunner
 
 from dragoman import Agent, Context
-from dragoman.cli import main
 from dragoman.config import Config, settings
 from dragoman.engine.api import Runner
 from dragoman.server import serving
 from dragoman.store.open import note_server
 from tests.cli.a2a.command import Shell
 from tests.cli.a2a.terminal import at_terminal
+from tests.kit.commands import Ran, run_command
 
 DEADLINE_S = 60.0
 V1 = {"A2A-Version": "1.0"}
-
-
-class Ran(NamedTuple):
-    status: int
-    out: str
-    err: str
 
 
 class Site(NamedTuple):
@@ -90,7 +83,7 @@ async def dragoman_with_secrets(folder: Path, *arguments: str, **environ: str) -
     """Run a command that may show a key that it makes, in the same way."""
     assert not TURN.locked(), "another command has the streams of this process: use dragoman_process"
     with TURN:
-        return await asyncio.wait_for(asyncio.to_thread(_invoke, folder, arguments, environ), DEADLINE_S)
+        return await asyncio.wait_for(asyncio.to_thread(run_command, folder, *arguments, **environ), DEADLINE_S)
 
 
 TURN = Lock()
@@ -98,15 +91,7 @@ TURN = Lock()
 
 def dragoman_alone(folder: Path, *arguments: str, **environ: str) -> Ran:
     """Run the command in the main thread, which is fast: it can handle signals, but no server runs beside it here."""
-    return _checked(_invoke(folder, arguments, environ))
-
-
-def _invoke(folder: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> Ran:
-    unset: dict[str, str | None] = dict.fromkeys(OURS)
-    with chdir(folder):
-        result = CliRunner().invoke(main, arguments, env={**unset, **environ}, prog_name="dragoman")
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return Ran(result.exit_code, result.stdout, result.stderr)
+    return _checked(run_command(folder, *arguments, **environ))
 
 
 async def dragoman_process(folder: Path, *arguments: str, **environ: str) -> Ran:
