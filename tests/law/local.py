@@ -14,7 +14,7 @@ from dragoman.model.operations import CancelTask
 from dragoman.model.task import TaskState, Usage
 from dragoman.store.api import Append
 from tests.engine.house import call
-from tests.law.stage import CANCEL_GRACE_S, ELSEWHERE, REFERENCE, Actor, Outcome, Stage, determined
+from tests.law.stage import CANCEL_GRACE_S, ELSEWHERE, REFERENCE, Actor, Outcome, Stage, after, determined, sends, waits
 
 DEADLINE_S = 60.0
 """The deadline of agents that have one: longer than it takes to come into a situation."""
@@ -101,103 +101,19 @@ def say(stage: Stage, name: str, *, aside: bool = False) -> Outcome:
     return outcome
 
 
-def given(**traits: Any) -> Stage:
-    stage = working(**traits)
-    say(stage, "give chunk of a")
-    return stage
+def says(name: str, *, aside: bool = False) -> Callable[[Stage], object]:
+    """The agent says a word."""
+    return lambda stage: say(stage, name, aside=aside)
 
 
-def asked() -> Stage:
-    stage = given()
-    say(stage, "ask", aside=True)
-    return stage
-
-
-def answered() -> Stage:
-    stage = given()
-    say(stage, "ask")
-    stage.send("this")
-    return stage
-
-
-def spoken_to() -> Stage:
-    stage = given()
-    stage.send("and this")
-    return stage
-
-
-def delegating() -> Stage:
-    stage = given()
-    say(stage, "delegate", aside=True)
-    return stage
-
-
-def replaying() -> Stage:
-    stage = given()
-    say(stage, "ask")
-    stage.crash()
-    stage.send("this")
-    return stage
-
-
-def replayed() -> Stage:
-    stage = replaying()
-    say(stage, "ask")
-    return stage
-
-
-def run_again() -> Stage:
-    stage = given(restartable=True)
-    stage.crash()
-    return stage
-
-
-def run_again_after_answer() -> Stage:
-    stage = given(restartable=True)
-    say(stage, "ask")
-    stage.send("this")
-    say(stage, "give chunk of a")
-    stage.crash()
-    say(stage, "ask")
-    return stage
-
-
-def run_again_while_replaying() -> Stage:
-    stage = given(restartable=True)
-    say(stage, "ask")
-    stage.send("this")
-    say(stage, "give chunk of a")
-    stage.crash()
-    return stage
-
-
-def canceling() -> Stage:
-    stage = given()
+def cancel(stage: Stage) -> None:
+    """The caller cancels the task."""
     stage.spawn(stage.engine.operations.call(call(CancelTask(id=stage.task_id))))
     stage.settle()
-    return stage
 
 
-def canceled() -> Stage:
-    stage = canceling()
-    stage.settle(CANCEL_GRACE_S)
-    return stage
-
-
-def overdue() -> Stage:
-    stage = given(deadline_s=DEADLINE_S)
-    stage.settle(DEADLINE_S)
-    return stage
-
-
-def long_overdue() -> Stage:
-    stage = overdue()
-    stage.settle(CANCEL_GRACE_S)
-    return stage
-
-
-def taken_over() -> Stage:
-    stage = given()
+def take_over(stage: Stage) -> None:
+    """Another replica takes the lease of the task."""
     row = stage.database.rows[stage.task_id]
     lease = Append(
         task_id=stage.task_id,
@@ -208,35 +124,45 @@ def taken_over() -> Stage:
         holder=ELSEWHERE,
     )
     stage.database.append(ELSEWHERE, lease)
-    return stage
 
 
-def draining() -> Stage:
-    stage = given()
+def drain(stage: Stage) -> None:
+    """The server begins to stop."""
     stage.spawn(stage.engine.drain(60))
     stage.settle()
-    return stage
 
+
+GIVEN = after(working, says("give chunk of a"))
+
+RESTARTABLE = after(partial(working, restartable=True), says("give chunk of a"))
+
+REPLAYING = after(GIVEN, says("ask"), Stage.crash, sends("this"))
+
+ANSWERED_AND_CRASHED = after(RESTARTABLE, says("ask"), sends("this"), says("give chunk of a"), Stage.crash)
+
+CANCELING = after(GIVEN, cancel)
+
+OVERDUE = after(partial(working, deadline_s=DEADLINE_S), says("give chunk of a"), waits(DEADLINE_S))
 
 SITUATIONS: dict[str, Callable[[], Stage]] = {
     "submitted: nobody has taken it on": lambda: working(waits=True),
     "working": working,
-    "working, a chunk of a given": given,
-    "a question of another branch is open": asked,
-    "answered": answered,
-    "the caller has sent a message": spoken_to,
-    "another branch waits for a delegation": delegating,
-    "replaying: the next question has its answer": replaying,
-    "replayed: the last answer is consumed": replayed,
-    "run again after a crash": run_again,
-    "run again after a crash, replaying": run_again_while_replaying,
-    "run again after a crash, replayed": run_again_after_answer,
-    "asked to stop by a cancel": canceling,
-    "canceled, and still there": canceled,
-    "asked to stop by its deadline": overdue,
-    "failed by its deadline, and still there": long_overdue,
-    "taken over by another replica, unknowingly": taken_over,
-    "the server is stopping": draining,
+    "working, a chunk of a given": GIVEN,
+    "a question of another branch is open": after(GIVEN, says("ask", aside=True)),
+    "answered": after(GIVEN, says("ask"), sends("this")),
+    "the caller has sent a message": after(GIVEN, sends("and this")),
+    "another branch waits for a delegation": after(GIVEN, says("delegate", aside=True)),
+    "replaying: the next question has its answer": REPLAYING,
+    "replayed: the last answer is consumed": after(REPLAYING, says("ask")),
+    "run again after a crash": after(RESTARTABLE, Stage.crash),
+    "run again after a crash, replaying": ANSWERED_AND_CRASHED,
+    "run again after a crash, replayed": after(ANSWERED_AND_CRASHED, says("ask")),
+    "asked to stop by a cancel": CANCELING,
+    "canceled, and still there": after(CANCELING, waits(CANCEL_GRACE_S)),
+    "asked to stop by its deadline": OVERDUE,
+    "failed by its deadline, and still there": after(OVERDUE, waits(CANCEL_GRACE_S)),
+    "taken over by another replica, unknowingly": after(GIVEN, take_over),
+    "the server is stopping": after(GIVEN, drain),
 }
 
 

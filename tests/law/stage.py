@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -295,3 +295,28 @@ def determined() -> Iterator[None]:
     finally:
         ids.uuid7 = ours
         log.setLevel(level)
+
+
+S = TypeVar("S", bound=Stage)
+
+
+def after(before: Callable[[], S], *steps: Callable[[S], object]) -> Callable[[], S]:
+    """The situation in which these steps lead from the one before."""
+
+    def come_there() -> S:
+        stage = before()
+        for step in steps:
+            step(stage)
+        return stage
+
+    return come_there
+
+
+def sends(text: str) -> Callable[[Stage], object]:
+    """The caller sends a message to the task."""
+    return lambda stage: stage.send(text)
+
+
+def waits(seconds: float) -> Callable[[Stage], object]:
+    """So much time passes."""
+    return lambda stage: stage.settle(seconds)

@@ -3,6 +3,7 @@
 Invariant: a row is made by a process of its own. Answers are shown as they go out, but for ids, tokens and times.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,7 @@ from dragoman.model.errors import A2AError
 from dragoman.model.operations import CancelTask
 from dragoman.model.principal import AccessRole, Principal
 from tests.engine.house import call
-from tests.law.stage import Actor, Stage, determined, name_of, told
+from tests.law.stage import Actor, Stage, after, determined, name_of, sends, told, waits
 
 LEASE_S = 30.0
 SEEN_S = 60.0
@@ -98,166 +99,74 @@ class WorkerStage(Stage):
         assert taken.startswith("200"), taken
         return self.leases[-1]
 
-    def say(self, number: int = 1) -> None:
-        """The worker says something, as its word of that number."""
-        body = {"lease": self.leases[-1], "message": "hm", "number": number}
-        assert self.act("update", body).startswith("200")
-
-    def give(self, number: int = 2) -> None:
-        """The worker gives a chunk, as its word of that number."""
-        chunk = {"artifactId": "a", "parts": [{"text": "some"}]}
-        body = {"lease": self.leases[-1], "artifact": chunk, "append": True, "number": number}
-        assert self.act("artifact", body).startswith("200")
-
-    def put(self, question: int = 1) -> None:
-        """The worker asks, and does not wait."""
-        body = {"lease": self.leases[-1], "message": "what?", "question": question}
-        assert self.act("ask", body).startswith("200")
+    def end_delegated(self) -> None:
+        """The agent that was delegated to returns."""
+        self.agents["other"].speaker.order(lambda run: asyncio.sleep(0), ends=True)
+        self.settle()
 
 
 def queued() -> WorkerStage:
+    """A task that was just made."""
     stage = WorkerStage()
     stage.send()
     return stage
 
 
-def leased() -> WorkerStage:
-    stage = queued()
-    stage.take()
-    return stage
+def acts(action: str, answer: str = "200", **body: Any) -> Callable[[WorkerStage], None]:
+    """The worker with the newest lease makes a call, which is answered with this status."""
+
+    def act(stage: WorkerStage) -> None:
+        assert stage.act(action, {"lease": stage.leases[-1], **body}).startswith(answer)
+
+    return act
 
 
-def reported() -> WorkerStage:
-    stage = leased()
-    stage.say()
-    stage.give()
-    return stage
-
-
-def asked() -> WorkerStage:
-    stage = reported()
-    stage.put()
-    return stage
-
-
-def answered() -> WorkerStage:
-    stage = asked()
-    stage.send("this")
-    return stage
-
-
-def heard() -> WorkerStage:
-    stage = answered()
-    assert stage.act("heartbeat", {"lease": stage.leases[-1]}).startswith("200")
-    return stage
-
-
-def spoken_to() -> WorkerStage:
-    stage = reported()
-    stage.send("and this")
-    return stage
-
-
-def given_back() -> WorkerStage:
-    stage = reported()
-    assert stage.act("release", {"lease": stage.leases[-1]}).startswith("204")
-    return stage
-
-
-def expired() -> WorkerStage:
-    stage = reported()
-    stage.settle(LEASE_S + 1)
-    return stage
-
-
-def leased_again() -> WorkerStage:
-    stage = expired()
-    stage.take()
-    return stage
-
-
-def asked_and_expired() -> WorkerStage:
-    stage = asked()
-    stage.settle(LEASE_S + 1)
-    return stage
-
-
-def asked_expired_answered() -> WorkerStage:
-    stage = asked_and_expired()
-    stage.send("this")
-    return stage
-
-
-def leased_again_after_answer(*, replays: bool = False) -> WorkerStage:
-    stage = asked_expired_answered()
-    stage.take(replays=replays)
-    return stage
-
-
-def delegating() -> WorkerStage:
-    stage = reported()
-    body = {"lease": stage.leases[-1], "agent": "other", "message": "do it", "delegation": 1}
-    assert stage.act("delegate", body).startswith("200")
-    return stage
-
-
-def delegated() -> WorkerStage:
-    stage = delegating()
-    other = stage.agents["other"].speaker
-    other.order(lambda run: _nothing(), ends=True)
-    stage.settle()
-    return stage
-
-
-async def _nothing() -> None:
-    pass
-
-
-def canceled() -> WorkerStage:
-    stage = reported()
+def cancel(stage: WorkerStage) -> None:
+    """The caller cancels the task."""
     stage.ask(CancelTask(id=stage.task_id))
-    return stage
 
 
-def completed() -> WorkerStage:
-    stage = reported()
-    assert stage.act("complete", {"lease": stage.leases[-1]}).startswith("200")
-    return stage
+SOME = {"artifactId": "a", "parts": [{"text": "some"}]}
 
+LEASED = after(queued, WorkerStage.take)
 
-def restarted() -> WorkerStage:
-    stage = reported()
-    stage.crash()
-    return stage
+REPORTED = after(LEASED, acts("update", message="hm", number=1), acts("artifact", artifact=SOME, append=True, number=2))
 
+ASKED = after(REPORTED, acts("ask", message="what?", question=1))
 
-def restarted_and_leased() -> WorkerStage:
-    stage = restarted()
-    stage.take()
-    return stage
+ANSWERED = after(ASKED, sends("this"))
 
+EXPIRED = after(REPORTED, waits(LEASE_S + 1))
+
+ASKED_AND_EXPIRED = after(ASKED, waits(LEASE_S + 1))
+
+ANSWERED_LATE = after(ASKED_AND_EXPIRED, sends("this"))
+
+DELEGATING = after(REPORTED, acts("delegate", agent="other", message="do it", delegation=1))
+
+RESTARTED = after(REPORTED, WorkerStage.crash)
 
 SITUATIONS: dict[str, Callable[[], WorkerStage]] = {
     "queued": queued,
-    "leased": leased,
-    "leased, word 1 said, chunk 2 given": reported,
-    "question 1 is open": asked,
-    "question 1 is answered": answered,
-    "question 1 is answered, and the answer heard": heard,
-    "the caller has sent a message": spoken_to,
-    "given back": given_back,
-    "the lease has run out": expired,
-    "leased again": leased_again,
-    "question 1 is open, and the lease has run out": asked_and_expired,
-    "question 1 is answered, and the lease had run out": asked_expired_answered,
-    "leased again after the answer": leased_again_after_answer,
-    "leased again after the answer by one that replays": lambda: leased_again_after_answer(replays=True),
-    "delegation 1 is under way": delegating,
-    "delegation 1 is over": delegated,
-    "canceled": canceled,
-    "completed": completed,
-    "restarted": restarted,
-    "restarted, and leased again": restarted_and_leased,
+    "leased": LEASED,
+    "leased, word 1 said, chunk 2 given": REPORTED,
+    "question 1 is open": ASKED,
+    "question 1 is answered": ANSWERED,
+    "question 1 is answered, and the answer heard": after(ANSWERED, acts("heartbeat")),
+    "the caller has sent a message": after(REPORTED, sends("and this")),
+    "given back": after(REPORTED, acts("release", "204")),
+    "the lease has run out": EXPIRED,
+    "leased again": after(EXPIRED, WorkerStage.take),
+    "question 1 is open, and the lease has run out": ASKED_AND_EXPIRED,
+    "question 1 is answered, and the lease had run out": ANSWERED_LATE,
+    "leased again after the answer": after(ANSWERED_LATE, WorkerStage.take),
+    "leased again after the answer by one that replays": after(ANSWERED_LATE, lambda stage: stage.take(replays=True)),
+    "delegation 1 is under way": DELEGATING,
+    "delegation 1 is over": after(DELEGATING, WorkerStage.end_delegated),
+    "canceled": after(REPORTED, cancel),
+    "completed": after(REPORTED, acts("complete")),
+    "restarted": RESTARTED,
+    "restarted, and leased again": after(RESTARTED, WorkerStage.take),
 }
 
 CHUNK = {"artifactId": "a", "parts": [{"text": "more"}]}
