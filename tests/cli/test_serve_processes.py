@@ -1,5 +1,6 @@
 """`dragoman serve --processes N`: several replicas on one port."""
 
+import asyncio
 import json
 import os
 import re
@@ -8,20 +9,19 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import grpc
 import pytest
 from a2a.types import a2a_pb2 as pb
 from a2a.types.a2a_pb2_grpc import A2AServiceStub
 
-from tests.processes import ENDS_WITH_US
+from tests.kit.processes import serving_process
+from tests.kit.waiting import DEADLINE_S
 
-ROOT = Path(__file__).parent.parent.parent
-DEADLINE_S = 60.0
 AGENT = """
 from dragoman import Agent, Context
 agent = Agent("{name}")
@@ -56,15 +56,17 @@ def test_several_processes_on_a_store_of_one_server_are_refused(tmp_path: Path) 
     )
 
 
-def cluster(url: str, fits: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
-    """The replicas as `/ready` shows them, once they fit."""
+async def cluster(url: str, fits: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+    """The replicas as `/ready` shows them, once they fit. Each look has a connection of its own."""
     deadline, told = time.monotonic() + DEADLINE_S, ""
     while time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(f"{url}/ready", timeout=DEADLINE_S) as answer:
-                told = answer.read().decode()
-        except OSError:  # the replica that was killed had this connection
-            continue
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=DEADLINE_S)) as http:
+            try:
+                async with http.get(f"{url}/ready") as answer:
+                    told = await answer.text()
+                    answer.raise_for_status()
+            except aiohttp.ClientError:  # the replica that was killed had this connection
+                continue
         replicas: list[dict[str, Any]] = json.loads(told)["cluster"]["replicas"]
         if fits(replicas):
             return replicas
@@ -77,39 +79,24 @@ def pids(replicas: list[dict[str, Any]]) -> set[int]:
 
 
 @pytest.mark.slow
-def test_processes_are_replicas_of_one_store_on_one_port(tmp_path: Path, postgres_url: str) -> None:
+async def test_processes_are_replicas_of_one_store_on_one_port(tmp_path: Path, postgres_url: str) -> None:
     module = tmp_path / "served.py"
     module.write_text(AGENT.format(name="first"))
     flags = ("--processes", "2", "--port", "0", "--replica-lease-s", "3", "--replica-beat-s", "1")
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [*ENDS_WITH_US, sys.executable, "-m", "dragoman", "serve", *flags, "--store", postgres_url, str(module)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    try:
-        assert process.stdout is not None
-        found = re.search(r"listens on (\S+)/ ", process.stdout.readline())
-        assert found, (tmp_path / "log").read_text()
-        url = found[1]
-        before = pids(cluster(url, lambda replicas: len(replicas) == 2))
+    async with serving_process(tmp_path, *flags, "--store", postgres_url, str(module)) as server:
+        before = pids(await cluster(server.url, lambda replicas: len(replicas) == 2))
         module.write_text(AGENT.format(name="second"))
-        process.send_signal(signal.SIGHUP)
-        cluster(url, lambda replicas: [replica["agents"] for replica in replicas] == [["second"]] * 2)
+        server.signal(signal.SIGHUP)
+        await cluster(server.url, lambda replicas: [replica["agents"] for replica in replicas] == [["second"]] * 2)
         killed = min(before)
         os.kill(killed, signal.SIGKILL)
-        after = pids(cluster(url, lambda replicas: len(replicas) == 2 and killed not in pids(replicas)))
+        after = pids(await cluster(server.url, lambda replicas: len(replicas) == 2 and killed not in pids(replicas)))
         assert len(after & before) == 1
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(DEADLINE_S) == 0
-        said = (tmp_path / "log").read_text()
-        assert "replica 1 ended with SIGKILL" in said or "replica 2 ended with SIGKILL" in said
-        assert re.search(r" info    \[[12]\] dragoman\.reload: reloaded: added second, removed first", said)
-    finally:
-        process.kill()
-        process.communicate()
+        server.signal()
+        assert await server.ended() == 0
+    said = server.said()
+    assert "replica 1 ended with SIGKILL" in said or "replica 2 ended with SIGKILL" in said
+    assert re.search(r" info    \[[12]\] dragoman\.reload: reloaded: added second, removed first", said)
 
 
 def who(port: int, number: int) -> int:
@@ -123,34 +110,21 @@ def who(port: int, number: int) -> int:
 
 
 @pytest.mark.slow
-def test_processes_share_the_port_of_grpc(tmp_path: Path, postgres_url: str) -> None:
+async def test_processes_share_the_port_of_grpc(tmp_path: Path, postgres_url: str) -> None:
     module = tmp_path / "served.py"
     module.write_text(WHO)
-    with socket.socket() as kept, (tmp_path / "log").open("wb") as log:
+    with socket.socket() as kept:
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         kept.bind(("127.0.0.1", 0))  # nobody else is given it, and who shares it may listen
         port = kept.getsockname()[1]
         flags = ("--processes", "2", "--port", "0", "--grpc-port", str(port), "--store", postgres_url)
-        process = subprocess.Popen(
-            [*ENDS_WITH_US, sys.executable, "-m", "dragoman", "serve", *flags, str(module)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-        try:
-            assert process.stdout is not None
-            found = re.search(r"listens on (\S+)/ ", process.stdout.readline())
-            assert found, (tmp_path / "log").read_text()
-            both = pids(cluster(found[1], lambda replicas: len(replicas) == 2))
+        async with serving_process(tmp_path, *flags, str(module)) as server:
+            both = pids(await cluster(server.url, lambda replicas: len(replicas) == 2))
             seen: set[int] = set()
             deadline, number = time.monotonic() + DEADLINE_S, 0
             while seen != both and time.monotonic() < deadline:
-                seen.add(who(port, number))
+                seen.add(await asyncio.to_thread(who, port, number))
                 number += 1
             assert seen == both
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(DEADLINE_S) == 0
-        finally:
-            process.kill()
-            process.communicate()
+            server.signal()
+            assert await server.ended() == 0
