@@ -1,5 +1,6 @@
 """A runner of the command line, a user's shell, and one demo server in a process for all tests of client commands."""
 
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,8 +13,12 @@ from tests.kit.commands import Run, invoke
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs commands in an empty directory, which is the working directory of the test, with lines of 200 characters."""
+    """Runs commands in an empty directory, which is the working directory of the test, with lines of 200 characters.
+
+    The directory does not stay where modules are found, although commands put it there.
+    """
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     return partial(invoke, width=200)
 
 

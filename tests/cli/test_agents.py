@@ -1,7 +1,6 @@
 """`dragoman agents`: each agent is tried by itself, and each finding comes with its fix."""
 
 import json
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -36,9 +35,8 @@ WORKER = '[[agents]]\nid = "far"\nrun = "worker"\n'
 
 
 @pytest.fixture
-def run(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(run: Run) -> Run:
     """Runs `dragoman agents` with these arguments in a directory with a module."""
-    monkeypatch.setattr(sys, "path", [*sys.path])
     Path("house.py").write_text(HOUSE)
     return partial(run, "agents")
 

@@ -38,9 +38,8 @@ def scripted(agent_id: str, *examples: str) -> Scripted:
 
 
 @pytest.fixture
-def serve(run: commands.Run, monkeypatch: pytest.MonkeyPatch) -> commands.Run:
+def serve(run: commands.Run) -> commands.Run:
     """Runs `dragoman serve` with these arguments in a directory without a configuration."""
-    monkeypatch.setattr(sys, "path", [*sys.path])
     return partial(run, "serve")
 
 

@@ -5,26 +5,25 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from time import monotonic
-from typing import IO, Any, ClassVar
+from typing import Any, ClassVar
 
 import aiohttp
 import pytest
 
 from dragoman.cli.worker import CLOSING_S
-from tests.kit.commands import invoke
+from tests.kit.commands import Run, invoke
+from tests.kit.places import V1
+from tests.kit.processes import DRAGOMAN, ServerProcess
+from tests.kit.waiting import DEADLINE_S, until
 from tests.ports import kept_port
 from tests.processes import ENDS_WITH_US
 
-DRAGOMAN = Path(sys.executable).parent / "dragoman"
 ROOT = Path(__file__).parent.parent.parent
-DEADLINE_S = 60.0
-V1 = {"A2A-Version": "1.0"}
 TERMINAL = {f"TASK_STATE_{name}" for name in ("COMPLETED", "FAILED", "CANCELED", "REJECTED")}
 
 CONFIG = """
@@ -163,42 +162,33 @@ class Site:
     def __init__(self, directory: Path, http: aiohttp.ClientSession) -> None:
         self.directory = directory
         self.http = http
-        self.port = kept_port()
-        self.url = ""
-        self.server: asyncio.subprocess.Process | None = None
+        self.server = ServerProcess(directory, "--port", str(kept_port()))
         self.workers: list[asyncio.subprocess.Process] = []
         self.tasks: list[tuple[str, str]] = []
 
-    async def _start(self, *arguments: str, stderr: int | IO[bytes]) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            *ENDS_WITH_US, DRAGOMAN, *arguments, cwd=self.directory, stdout=subprocess.PIPE, stderr=stderr
-        )
+    @property
+    def url(self) -> str:
+        return self.server.url
 
-    async def serve(self) -> None:
-        """Start the server, unless it runs."""
-        if self.server is not None and self.server.returncode is None:
-            return
-        with (self.directory / "log").open("ab") as log:
-            self.server = await self._start("serve", "--port", str(self.port), stderr=log)
-        banner = await said(self.server, "listens on")
-        found = re.search(r"listens on (\S+)/ ", banner)
-        assert found is not None
-        self.url = found[1]
-
-    async def stop(self, number: int = signal.SIGKILL) -> None:
+    async def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
         """Stop the server."""
-        assert self.server is not None
-        await self.end(self.server, number)
+        self.server.signal(number)
+        await self.server.ended()
 
     async def worker(self, *arguments: str, module: str = "agents.py") -> asyncio.subprocess.Process:
-        process = await self._start("worker", module, "--server", self.url, *arguments, stderr=subprocess.STDOUT)
+        command = (*ENDS_WITH_US, DRAGOMAN, "worker", module, "--server", self.url, *arguments)
+        process = await asyncio.create_subprocess_exec(
+            *command, cwd=self.directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
         self.workers.append(process)
         await said(process, "Working for")
         return process
 
     async def clear(self) -> None:
         """Cancel the tasks of a test, kill its workers, and delete the file that its tasks wait for."""
-        await self.serve()
+        assert self.server.process is not None
+        if self.server.process.returncode is not None:
+            await self.server.start()
         for agent, task_id in self.tasks:
             async with self.http.post(f"{self.url}/agents/{agent}/tasks/{task_id}:cancel", headers=V1) as answer:
                 await answer.read()  # most have ended
@@ -271,12 +261,10 @@ async def serving(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sit
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=DEADLINE_S)) as http:
         here = Site(folder, http)
         try:
-            await here.serve()
+            await here.server.start()
             yield here
         finally:
-            if here.server is not None and here.server.returncode is None:
-                here.server.kill()
-                await here.server.communicate()
+            await here.server.kill()
 
 
 @pytest.fixture
@@ -317,9 +305,7 @@ async def test_a_cancel_stops_the_agent_in_its_worker(site: Site) -> None:
     await site.whose(task_id)
     async with site.http.post(f"{site.url}/agents/gate/tasks/{task_id}:cancel", headers=V1) as answer:
         assert (await answer.json())["status"]["state"] == "TASK_STATE_CANCELED"
-    async with asyncio.timeout(DEADLINE_S):
-        while not (site.directory / "canceled-never").exists():
-            await asyncio.sleep(0.02)
+    await until((site.directory / "canceled-never").exists, 0.02)
 
 
 async def test_all_that_a_context_can_do_works_from_afar(site: Site) -> None:
@@ -357,7 +343,7 @@ async def test_a_conversation_survives_its_worker_and_its_server(site: Site) -> 
     assert task["status"]["message"]["parts"] == [{"text": "Who are you?"}]
     await site.end(worker)
     await site.stop()
-    await site.serve()
+    await site.server.start()
     await site.worker()
     task = await site.send("talk", "Anna", wait=True, taskId=task["id"])
     assert task["status"]["message"]["parts"] == [{"text": "Log in"}]
@@ -370,7 +356,7 @@ async def test_a_worker_outlives_its_server(site: Site) -> None:
     task_id = (await site.send("gate", "go"))["id"]
     await site.whose(task_id)
     await site.stop(signal.SIGTERM)
-    await site.serve()
+    await site.server.start()
     (site.directory / "go").touch()
     task = await site.until("gate", task_id, ended)
     assert text(task) == f"{worker.pid} done"
@@ -521,11 +507,9 @@ def test_a_worker_without_a_key_says_once_which_option_gives_it_one(tmp_path: Pa
     (tmp_path / "two.py").write_text(code, encoding="utf-8")
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
         done = subprocess.run(
-            [DRAGOMAN, "worker", "two.py", "--server", url],
+            [DRAGOMAN, "worker", "two.py", "--server", f"http://127.0.0.1:{server.server_port}"],
             cwd=tmp_path,
-            env=os.environ | {"DRAGOMAN_API_KEY": ""},
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,
@@ -547,20 +531,14 @@ class Keyed(Refusing):
         super().do_POST()
 
 
-def test_a_worker_takes_its_key_from_a_file(tmp_path: Path) -> None:
-    (tmp_path / "one.py").write_text("from dragoman import Agent\na = Agent('a')\na.skill('x')(lambda ctx: '')\n")
-    (tmp_path / "key").write_text("s3cret\n")
+def test_a_worker_takes_its_key_from_a_file(run: Run) -> None:
+    Path("one.py").write_text("from dragoman import Agent\na = Agent('a')\na.skill('x')(lambda ctx: '')\n")
+    Path("key").write_text("s3cret\n")
     with ThreadingHTTPServer(("127.0.0.1", 0), Keyed) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         words = ["worker", "one.py", "--server", f"http://127.0.0.1:{server.server_port}"]
         for more, variables in ((["--key-file", "key"], {}), ([], {"DRAGOMAN_API_KEY_FILE": "key"})):
-            subprocess.run(
-                [DRAGOMAN, *words, *more],
-                cwd=tmp_path,
-                env=os.environ | {"DRAGOMAN_API_KEY": ""} | variables,
-                capture_output=True,
-                timeout=DEADLINE_S,
-            )
+            run(*words, *more, **variables)
         server.shutdown()
     assert set(Keyed.keys) == {"s3cret"}
 
