@@ -20,6 +20,7 @@ from dragoman.store.copying import Copied, CopyProgress
 from dragoman.store.keyring import SigningKey, StoredKey
 from dragoman.store.open import check_store, copy_store, open_store
 from dragoman.store.outbox import Lane, PausedHost, Settled
+from dragoman.store.sqlite.connection import ProcessLock
 from tests.postgres import PostgresServer
 from tests.store.cases.bench import AGENTS, by_run, chunk, ending, message, new_task
 from tests.store.cases.deliveries import arrival, telling, webhook
@@ -280,6 +281,18 @@ async def test_a_store_that_is_in_use_or_has_data_is_left_alone(
         await copy_store(postgres_url, f"sqlite:///{tmp_path}/live.db", nothing)
     async with Opened(f"sqlite:///{tmp_path}/live.db", "h3") as store:
         assert await contents(store) == before
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["source", "target"])
+async def test_a_file_that_is_no_store_is_refused_and_not_locked(file_url: str, tmp_path: Path, *, reads: bool) -> None:
+    await made(file_url)
+    path = tmp_path / "notes.db"
+    path.write_text("no database, but long enough to have the head of one: " * 20)
+    odd = f"sqlite:///{path}"
+    source, target = (odd, f"sqlite:///{tmp_path}/x.db") if reads else (file_url, odd)
+    with pytest.raises(StoreError, match=str(path)):
+        await copy_store(source, target, nothing)
+    ProcessLock(path).release()
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///nowhere/store.db"])

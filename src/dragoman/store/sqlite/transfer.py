@@ -155,7 +155,11 @@ def open_source(url: str) -> SqliteRows:
     if location.path is None or not location.path.exists():
         raise StoreError(f"there is no store file {location.path}: name the one that the server uses")
     lock = ProcessLock(location.path)
-    return SqliteRows(location, _connect(location, lock), lock)
+    try:
+        return SqliteRows(location, _connect(location), lock)
+    except BaseException:
+        lock.release()
+        raise
 
 
 def open_target(url: str, source: str, *, restart: bool) -> SqliteCopy:
@@ -170,7 +174,7 @@ def open_target(url: str, source: str, *, restart: bool) -> SqliteCopy:
     lock = ProcessLock(path)
     try:
         if path.exists() and path.stat().st_size:
-            connection = _connect(location, lock)
+            connection = _connect(location)
             full = [table.name for table in WHOLE + OF_TASKS if _has_rows(connection, table)]
             connection.close()
             if full:
@@ -180,7 +184,7 @@ def open_target(url: str, source: str, *, restart: bool) -> SqliteCopy:
         if restart:
             _delete(_copy_path(path))
         beside = locate(f"sqlite:///{_copy_path(path)}")
-        copy = SqliteCopy(location, _connect(beside, lock), lock)
+        copy = SqliteCopy(location, _connect(beside), lock)
     except BaseException:
         lock.release()
         raise
@@ -229,12 +233,11 @@ def _file(url: str) -> Location:
     return location
 
 
-def _connect(location: Location, lock: ProcessLock) -> apsw.Connection:
+def _connect(location: Location) -> apsw.Connection:
     try:
         connection = connect(location)
         migrate(connection, location, migrations())
     except apsw.Error as error:
-        lock.release()
         raise translated(error, location) from error
     return connection
 
