@@ -6,8 +6,10 @@ import tracemalloc
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+import pytest
 from msgspec.structs import replace
 
+from dragoman.bindings.mcp import sessions as module
 from dragoman.bindings.mcp.sessions import NOTES, Notifications, OpenCall, Sessions
 from dragoman.bindings.mcp.tool_call import ToolCallStream, Wanted
 from dragoman.bus.api import NoBus
@@ -153,7 +155,16 @@ async def test_a_call_is_canceled_through_any_replica() -> None:
         assert await store.shared.scan(NOTES)
 
 
-async def test_the_bus_makes_a_word_heard_at_once_and_a_lost_signal_costs_nothing_but_time() -> None:
+async def test_the_bus_alone_makes_a_word_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "NOTES_S", 2 * DEADLINE_S)  # nobody looks meanwhile without being told
+    async with replicas(Line()) as (_, one, other):
+        for request_id in (b"7", b"8"):
+            call = Waiting(one, request_id)
+            await other.cancel(KEY, request_id, ANNA)
+            await call.cancels.wait()
+
+
+async def test_a_signal_that_is_lost_costs_a_word_nothing_but_time() -> None:
     line = Line()
     async with replicas(line) as (_, one, other):
         call = Waiting(one)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -26,7 +27,9 @@ from tests.bindings.conftest import (
     answer_message,
     chunk,
     message,
+    site,
 )
+from tests.certificates import Authority
 
 RPC = {"jsonrpc": "2.0", "id": "a\u0000b", "method": "SendStreamingMessage", "params": {"message": message()}}
 
@@ -151,25 +154,27 @@ async def test_a_client_that_leaves_an_endless_stream_does_not_starve_the_others
             assert alive.status == 200
 
 
-async def test_a_reader_that_stops_reading_stops_its_stream_and_no_other(served: Site) -> None:
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
+async def test_a_reader_that_stops_reading_stops_its_stream_and_no_other(tmp_path: Path, *, secured: bool) -> None:
     stalled = Endless()
-    served.handler.streams = lambda call: stalled
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1024)
-    try:
-        writer.write(b"GET /tasks/t1:subscribe HTTP/1.1\r\nHost: x\r\nA2A-Version: 1.0\r\n\r\n")
-        await reader.readuntil(b"\r\n\r\n")
+    async with site(authority=Authority(tmp_path) if secured else None) as running:
+        running.handler.streams = lambda call: stalled
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.port, limit=1024, ssl=running.context)
+        try:
+            writer.write(b"GET /tasks/t1:subscribe HTTP/1.1\r\nHost: x\r\nA2A-Version: 1.0\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            async with asyncio.timeout(DEADLINE_S):
+                asked = -1
+                while stalled.asked != asked:  # kernel and transport buffers fill, then nothing is asked any more
+                    asked = stalled.asked
+                    assert asked < 20_000
+                    for _ in range(20):
+                        async with running.http.get("/health") as alive:
+                            assert alive.status == 200
+        finally:
+            writer.transport.abort()
         async with asyncio.timeout(DEADLINE_S):
-            asked = -1
-            while stalled.asked != asked:  # kernel and transport buffers fill, then nothing is asked any more
-                asked = stalled.asked
-                for _ in range(20):
-                    async with served.http.get("/health") as alive:
-                        assert alive.status == 200
-        assert stalled.asked < 20_000
-    finally:
-        writer.transport.abort()
-    async with asyncio.timeout(DEADLINE_S):
-        await stalled.closed.wait()
+            await stalled.closed.wait()
 
 
 @pytest.mark.parametrize(

@@ -243,6 +243,14 @@ def test_an_id_before_a_module_of_several_is_refused(directory: Path) -> None:
         load_reference("rain=forecasts.py")
 
 
+def test_a_module_of_several_framework_objects_is_refused_with_their_names(directory: Path) -> None:
+    compiled = "class Graph:\n    async def astream(self): ...\n    async def aget_state(self): ...\n\n\n"
+    named = "Graph.__module__ = 'langgraph.graph.state'\nnorth, south = Graph(), Graph()\nsame = north\n"
+    (directory / "graphs_of_two.py").write_text(compiled + named)
+    with pytest.raises(AgentReferenceError, match=r"has several agents: write one of them as :north, :south$"):
+        load_reference("graphs_of_two.py")
+
+
 @pytest.mark.parametrize(
     ("body", "lacks"),
     [

@@ -62,6 +62,26 @@ def test_nothing_is_missing_of_what_was_seen(now: Task) -> None:
 
 
 @settings(deadline=None)
+@given(seen=tasks(), now=tasks())
+def test_the_news_of_single_updates_lead_to_how_the_task_stands(seen: Task, now: Task) -> None:
+    kept = {each.artifact_id for each in now.artifacts}
+    fold = folded(replace(seen, artifacts=tuple(each for each in seen.artifacts if each.artifact_id in kept)))
+    whole = [ArtifactUpdate(task_id="t", context_id="c", artifact=artifact) for artifact in now.artifacts]
+    for update in (*whole, StatusUpdate(task_id="t", context_id="c", status=now.status)):
+        for news in fold.news(update):
+            fold.add(news)
+    assert meant(fold.task()) == meant(now)
+
+
+def test_a_chunk_and_a_message_are_news_each_time_they_come() -> None:
+    artifact = Artifact(artifact_id="x", parts=(Part(text="a"),))
+    chunk = ArtifactUpdate(task_id="t", context_id="c", artifact=artifact, append=True)
+    message = Message(message_id="m", role=Role.AGENT, parts=artifact.parts)
+    fold = folded(chunk, message)
+    assert (fold.news(chunk), fold.news(message)) == ((chunk,), (message,))
+
+
+@settings(deadline=None)
 @given(before=PARTS, more=PARTS)
 def test_what_follows_is_what_was_added(before: list[Part], more: list[Part]) -> None:
     rest = parts_beyond(before, [*before, *more])

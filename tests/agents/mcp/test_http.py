@@ -111,6 +111,17 @@ async def test_a_session_that_is_gone_is_replaced_and_the_call_made_once(status:
         assert odd.methods().count("tools/call") == 2
 
 
+async def test_a_request_that_is_wrong_is_not_taken_for_the_end_of_the_session() -> None:
+    async def refuses(odd: Odd, request: web.Request, message: Json) -> web.StreamResponse | None:
+        wrong = {"jsonrpc": "2.0", "id": None, "error": {"code": -32602, "message": "no such thing"}}
+        return web.json_response(wrong, status=400) if message.get("method") == "tools/call" else None
+
+    odd = Odd(refuses)
+    async with before(odd) as made:
+        assert "no such thing" in (await call(made, "do")).text
+    assert (odd.sessions, odd.methods().count("tools/call")) == (1, 1)
+
+
 async def test_a_server_that_knows_no_session_fails_the_call() -> None:
     async def forgets(odd: Odd, request: web.Request, message: Json) -> web.StreamResponse | None:
         return web.Response(status=404) if message.get("method") == "tools/call" else None

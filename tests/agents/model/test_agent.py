@@ -17,6 +17,7 @@ from dragoman.config import Model, load
 from dragoman.config.models import ModelCredentials
 from dragoman.engine.api import CheckResult, Runner
 from dragoman.model.card import Profile
+from dragoman.model.errors import Unavailable
 from dragoman.model.events import ArtifactChunk
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import TaskState, Usage
@@ -438,6 +439,14 @@ async def test_an_endpoint_that_is_not_there_fails_and_then_keeps_calls_away() -
     assert agent.offline
     assert "try again" in str(agent.refusal())
     assert "does not answer" in (agent.degraded or "")
+
+
+async def test_a_caller_is_told_to_come_back_when_a_call_may_be_made() -> None:
+    agent = model("http://127.0.0.1:9/v1", retries=0, failures=1, pause_s=0.1)
+    await ending(agent)
+    refusal = agent.refusal()
+    assert isinstance(refusal, Unavailable)
+    assert refusal.retry_after_s == 1, "whole seconds, of which the pause takes a part"
 
 
 async def test_what_is_no_answer_is_in_the_log_without_the_key(

@@ -9,6 +9,7 @@ from itertools import product
 from msgspec.structs import replace
 
 from dragoman.model.ids import timestamp
+from dragoman.model.message import Part
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskState, TaskStatus
 from dragoman.store.api import Append, ListQuery, Store, Stored, TaskSearch
 from tests.store.cases.bench import (
@@ -21,6 +22,7 @@ from tests.store.cases.bench import (
     chunk,
     ending,
     loaded,
+    message,
     new_task,
     seqs,
     status,
@@ -198,6 +200,27 @@ async def test_a_log_with_a_missing_page_cannot_be_read(bench: Bench) -> None:
             await store.claim(f"h2-{gone}", 10, AGENTS)
             await store.append(_end(await loaded(store, task_id)))
             await store.delete((task_id,))
+
+
+async def test_a_task_of_which_a_file_is_missing_costs_itself_alone(bench: Bench) -> None:
+    if bench.spoil is None:
+        return
+    picture = message("look", Part(raw=b"picture" * 5000, media_type="image/png"))
+    async with bench.store() as store:
+        for number in (1, 2, 3):
+            new = new_task(f"t{number}", at=START_MS + number)
+            await store.create(replace(new, events=(replace(new.events[0], message=picture),)))
+    await bench.spoil("files", "", "task = (SELECT task FROM tasks WHERE id = 't2')", WAYS[0])
+    async with bench.store("h2") as store:
+        _bare(await loaded(store, "t2"), W)
+        assert [(await loaded(store, task_id)).unreadable for task_id in ("t1", "t3")] == [False, False]
+        listed = await store.list(GROUND)
+        assert [(stored.head.id, stored.unreadable) for stored in listed.tasks] == [
+            ("t3", False),
+            ("t2", True),
+            ("t1", False),
+        ]
+        await _delete_all(store, "h2")
 
 
 async def test_a_delegated_task_that_cannot_be_read_keeps_its_parent(bench: Bench) -> None:
