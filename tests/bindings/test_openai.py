@@ -4,6 +4,7 @@ import asyncio
 import base64
 import itertools
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -391,6 +392,28 @@ async def test_a_stream_is_kept_alive_while_its_agent_does_what_has_no_chunk() -
         http.post("/v1/chat/completions", json=body) as answer,
     ):
         await answer.content.readuntil(b": keepalive\n\n")
+
+
+async def test_a_stopping_server_answers_that_a_task_goes_on() -> None:
+    config = Config(port=0, store="memory:", shutdown_grace_s=0.0, cancel_grace_s=0.0)
+    body = {"messages": [{"role": "user", "content": "x"}]}
+    begun, patient = asyncio.Event(), Agent("patient", restartable=True)
+
+    @patient.skill
+    async def begin(ctx: Context) -> None:
+        """Goes on when the server starts again."""
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(DEADLINE_S), aiohttp.ClientSession() as http:
+        async with running(config, [patient]) as bound:
+            asking = asyncio.create_task(http.post(f"{bound.url}/v1/chat/completions", json=body))
+            await begun.wait()
+        async with await asking as answer:
+            assert (answer.status, answer.headers["x-should-retry"]) == (504, "false")
+            message = (await answer.json())["error"]["message"]
+    (waited_s,) = re.findall(r"the task is not done after (\d+) s: it goes on", message)
+    assert int(waited_s) <= DEADLINE_S
 
 
 async def test_a_stopping_server_ends_a_stream_with_an_error() -> None:

@@ -253,13 +253,14 @@ async def test_what_is_detached_goes_on_without_its_parent() -> None:
         await h.cancel(found[0].task_id, agent="other")
 
 
-async def test_what_takes_too_long_is_canceled_and_fails_for_the_parent() -> None:
+@pytest.mark.parametrize("progress", [False, True], ids=["unheard", "heard"])
+async def test_what_takes_too_long_is_canceled_and_fails_for_the_parent(*, progress: bool) -> None:
     other = Forever()
     caught: list[DelegationFailed] = []
 
     async def script(run: Run) -> None:
         try:
-            await run.delegate(order(timeout_s=0.05))
+            await run.delegate(order(timeout_s=0.05, progress=progress))
         except DelegationFailed as failed:
             caught.append(failed)
 

@@ -163,6 +163,15 @@ async def test_chat_completions_that_do_not_let_us_in_are_no_agent_that_works() 
         assert [finding.ok for finding in await findings(partner(url))] == [False]
 
 
+@pytest.mark.parametrize(("body", "ok"), [("<!DOCTYPE html>", False), ('{"usage": "POST a message"}', True)])
+async def test_a_page_where_chat_completions_would_be_is_no_agent(body: str, *, ok: bool) -> None:
+    async def show(request: web.Request) -> web.Response:
+        return web.Response(text=body)
+
+    async with web_site(web.get("/v1/chat/completions", show)) as url:
+        assert [finding.ok for finding in await findings(partner(url))] == [True] * 3 if ok else [False]
+
+
 async def test_an_endpoint_that_is_nowhere_is_named() -> None:
     async with web_site(card_naming("")) as url:
         (found,) = await findings(partner(url))

@@ -13,6 +13,7 @@ import pytest
 
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.queue import Taken
+from dragoman.engine import worker_tasks
 from dragoman.engine.words import Ask, Say
 from dragoman.engine.worker_watch import DRAINED_S
 from dragoman.model.errors import (
@@ -616,6 +617,19 @@ async def test_a_full_disk_delays_the_next_worker_and_loses_nothing() -> None:
         await agent.leases.release(token(item))
         again = await taken(agent, "w2")
         assert (await here.ask(done(task_id, token(again)))).state is TaskState.COMPLETED
+
+
+async def test_a_full_disk_is_tried_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_tasks, "STALLED_S", 0.2)
+    agent = worker()
+    async with house(agent, retry_s=0.05) as here:
+        await here.begin()
+        lease, before = token(await taken(agent)), len(here.store.appends)
+        here.store.full = 1 << 30
+        with pytest.raises(Unavailable):
+            await agent.leases.release(lease)
+        assert len(here.store.appends) - before <= 5
+        here.store.full = 0
 
 
 async def test_a_worker_cannot_name_a_file_of_the_store() -> None:
