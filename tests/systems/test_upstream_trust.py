@@ -13,10 +13,12 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from dragoman import Agent, Context
+from dragoman.agents.remote.access import UpstreamAddress
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.client import ApiKey, BearerToken, ClientCredentials, connect
 from dragoman.client.credentials import Credentials
 from dragoman.engine.api import CheckResult
+from dragoman.model.card import Profile
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.net.egress import Egress
@@ -117,6 +119,23 @@ async def test_what_an_upstream_repeats_of_what_it_was_shown_reaches_nobody(
     assert "you showed" in seen
     secrets = (SECRET, CLIENT_SECRET, SECRET.replace("/", "%2F").replace("+", "%2B"), heard[0].partition(" ")[2])
     assert not [secret for secret in secrets if secret and secret in seen]
+
+
+async def test_our_key_is_not_told_to_a_caller_whose_own_another_agent_forwards() -> None:
+    other = UpstreamAgent(
+        Profile(id="other", name="Other", description="Ours", version="0.1", skills=()),
+        UpstreamAddress(url="http://127.0.0.1:9"),
+        forwards=True,
+    )
+    async with (
+        web_site(*repeating([])) as url,
+        showing("key", url) as (agent, _),
+        serving(CONFIG, [agent, other]) as front,
+        connect(f"{front}/agents/partner", credentials=ApiKey("callers-key-0987654"), extensions=["urn:x"]) as caller,
+    ):
+        told = repr(await asked(caller, "failed"))
+    assert "you showed ***" in told
+    assert SECRET not in told
 
 
 async def test_a_secret_that_comes_in_chunks_is_not_told_to_its_end(gates: Gates) -> None:

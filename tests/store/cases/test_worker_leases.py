@@ -20,6 +20,7 @@ from tests.store.cases.bench import (
     refused,
     status,
 )
+from tests.store.cases.spoiling import cut
 from tests.store.cases.worker_leases import LONG_MS, Q, S, W, answered, granting, lease_of, leased, single, told
 
 SOON_MS = 50
@@ -205,6 +206,18 @@ async def test_a_word_that_is_sent_again_has_its_first_outcome_whatever_was_told
         assert held is not None
         assert held.lease.reports == 2
         assert (await loaded(store, "t1")).seq == 4
+
+
+async def test_a_lease_that_cannot_be_read_runs_out_and_leaves_what_ends_it(shared_bench: Bench) -> None:
+    assert shared_bench.spoil is not None
+    async with shared_bench.store() as store:
+        lease = await leased(store, for_ms=SOON_MS)
+        await shared_bench.spoil("worker_leases", "lease", "true", cut)
+        await silence(store)
+        (left,) = (await store.worker_leases.due(10)).silent
+        assert left == replace(lease, worker="", delivery=0, since=0)
+        await store.append(silenced(await loaded(store, "t1"), left))
+        assert (await loaded(store, "t1")).holder is None
 
 
 async def test_a_lease_that_has_run_out_is_neither_used_nor_renewed(bench: Bench) -> None:

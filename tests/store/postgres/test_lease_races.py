@@ -11,10 +11,8 @@ from dragoman.model.ids import SystemClock
 from dragoman.store.api import Append, Appended, Store, Stored
 from dragoman.store.open import open_store
 from dragoman.store.worker_leases import WORKER, WorkerLease, WorkerLeaseChange
-from tests.spoil import spoil_database
 from tests.store.cases.bench import START_MS, loaded
-from tests.store.cases.spoiling import cut
-from tests.store.cases.worker_leases import SOON_MS, Q, answered, leased, silence, silenced, single, told
+from tests.store.cases.worker_leases import Q, answered, leased, single, told
 
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
@@ -77,19 +75,6 @@ async def test_an_answer_while_the_lease_is_given_back_puts_the_task_into_the_qu
     stored = await loaded(first, "t1")
     assert stored.holder != WORKER
     assert await first.queued("echo", 10) == ("t1",)
-
-
-async def test_a_lease_that_cannot_be_read_runs_out_and_leaves_what_ends_it(
-    stores: tuple[Store, Store], used_postgres_url: str
-) -> None:
-    store, _ = stores
-    lease = await leased(store, for_ms=SOON_MS)
-    await spoil_database(used_postgres_url)("worker_leases", "lease", "true", cut)
-    await silence(store)
-    (left,) = (await store.worker_leases.due(10)).silent
-    assert left == replace(lease, worker="", replays=False, delivery=0, since=0)
-    await store.append(silenced(await loaded(store, "t1"), left))
-    assert (await loaded(store, "t1")).holder is None
 
 
 async def test_renewals_and_words_of_many_tasks_do_not_wait_for_each_other_in_a_circle(
