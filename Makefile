@@ -69,14 +69,14 @@ format: $(VENV)/.dev ## format the code as `check` requires
 	$(BIN)/ruff check --fix-only $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-test: $(VENV)/.dev peers frameworks docs console tests/console/node_modules/.ready ## everything CI runs: all tests, with the official clients as peers
+test: $(VENV)/.compiled peers frameworks docs console tests/console/node_modules/.ready ## everything CI runs: all tests, with the official clients as peers
 	$(BIN)/pytest $(WORKERS) -m "not drill and not proxy" $(ARGS)
 	$(BIN)/pytest -m drill $(or $(ARGS),tests/drills) || test $$? = 5 # none of them was asked for
 
 test-fast: $(VENV)/.dev ## the tests of single parts, without whole servers, peers and kills: under 60 s
 	$(BIN)/pytest -m "not slow and not peer" $(ARGS)
 
-test-soak: $(VENV)/.dev ## what is left to chance, often: kills at random moments, and values nobody thought of; takes about an hour
+test-soak: $(VENV)/.compiled ## what is left to chance, often: kills at random moments, and values nobody thought of; takes about an hour
 	SOAK=1 $(BIN)/pytest $(WORKERS) -m "not peer and not drill and not proxy" $(ARGS)
 	SOAK=1 $(BIN)/pytest -s -m drill $(or $(ARGS),tests/drills) || test $$? = 5
 
@@ -171,6 +171,12 @@ $(VENV)/.grpc: requirements/grpc.txt $(VENV)/.core
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.core
 	$(UV) pip install --quiet -p $(VENV) --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# All modules are compiled by one process. The workers of the first run begin at once, and would each compile them all:
+# 15 s of a processor. A module that can't be imported is for the tests to report.
+$(VENV)/.compiled: $(VENV)/.dev
+	-@$(BIN)/pytest --collect-only -qq > /dev/null
 	@touch $@
 
 .venv-sdk1/.ready: requirements/peers-sdk1.txt
