@@ -27,10 +27,10 @@ FOUND_BY = {
     "end_children_before_their_parent": 332,
     "keep_suspended_runs_that_are_gone": 211,
     "run_again_what_is_not_restartable": 26,
-    "ignore_the_end_of_workers_leases": 262,
-    "renew_workers_leases_that_have_run_out": 285,
-    "take_a_word_again": 804,
-    "take_words_of_earlier_leases": 45,
+    "ignore_the_end_of_workers_leases": 386,
+    "renew_workers_leases_that_have_run_out": 319,
+    "take_a_word_again": 1823,
+    "take_words_of_earlier_leases": 48,
     "lose_the_last_event_before_a_take_over": 185,
     "owe_deliveries_before_the_commit": 3,
     "take_answers_of_branches_in_their_order": 23,
@@ -38,7 +38,7 @@ FOUND_BY = {
     "keep_what_the_store_has_lost": 4,
     "continue_what_the_store_has_lost": 574,
     "let_streams_go_on_after_a_failover": 121,
-    "sweep_what_is_open": 42,
+    "sweep_what_is_open": 54,
 }
 """The first seed that found each bug when somebody last looked. It is tried first, which saves most of the time. Any
 change of the engine may give it another history; then the others are tried."""
