@@ -6,6 +6,7 @@ from dragoman.agents.content import Artifacts
 from dragoman.agents.frameworks.calls import Calls
 from dragoman.agents.python.context import Context
 from dragoman.dialects.protoagent.extensions import TOOL_CALL
+from dragoman.engine.api import Reject
 from dragoman.model.events import StatusChanged
 from dragoman.model.message import Message, Part, Role
 from dragoman.testing.run import FakeRun
@@ -35,14 +36,15 @@ async def test_a_call_begins_and_ends_once(run: FakeRun, ctx: Context) -> None:
     assert told(run) == [("1", "started"), ("1", "completed")]
 
 
-async def test_what_is_open_when_the_run_breaks_has_failed(run: FakeRun, ctx: Context) -> None:
+@pytest.mark.parametrize("error", [LookupError("no agent"), Reject("The model refused.")], ids=["broken", "refused"])
+async def test_what_is_open_when_the_run_breaks_has_failed(run: FakeRun, ctx: Context, error: Exception) -> None:
     calls = Calls(ctx)
-    with pytest.raises(LookupError):
+    with pytest.raises(type(error)):
         async with calls:
             await calls.report_start("1", "look")
             await calls.report_start("2", "listen")
             await calls.report_end("1")
-            raise LookupError
+            raise error
     assert told(run)[-1] == ("2", "failed")
     assert calls.open == {}
 

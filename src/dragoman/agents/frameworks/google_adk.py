@@ -118,22 +118,18 @@ class AdkRun(FrameworkRun):
         failure: Exception | None = None
         text = RunText(shaped=getattr(self._runner.agent, "output_schema", None) is not None)
         config = self._streams.RunConfig(streaming_mode=self._streams.StreamingMode.SSE)
-        async with self._calls:
-            async with aclosing(
-                self._runner.run_async(
-                    user_id=self._user, session_id=self._session, new_message=given, run_config=config
-                )
-            ) as events:
-                async for event in events:
-                    if event.error_code:
-                        failure = _failure(event)
-                    for piece in (*text.of(event), *_made_by(event)):
-                        yield piece
-                    for name, version in event.actions.artifact_delta.items():
-                        yield await self._artifact(name, version)
-                    if not event.partial:
-                        self._count(event)
-                        await self._report(event, waiting)
+        ran = self._runner.run_async(user_id=self._user, session_id=self._session, new_message=given, run_config=config)
+        async with self._calls, aclosing(ran) as events:
+            async for event in events:
+                if event.error_code:
+                    failure = _failure(event)
+                for piece in (*text.of(event), *_made_by(event)):
+                    yield piece
+                for name, version in event.actions.artifact_delta.items():
+                    yield await self._artifact(name, version)
+                if not event.partial:
+                    self._count(event)
+                    await self._report(event, waiting)
             if failure is not None:
                 raise failure
         if waiting:
@@ -176,25 +172,20 @@ class AdkRun(FrameworkRun):
         state = json.dumps({"waiting": waiting, "session": session})
         return RunPause(tuple(question_of(call) for call in waiting.values()), state)
 
+    @property
+    def _place(self) -> dict[str, str]:
+        """The arguments by which the services know the session."""
+        return {"app_name": self._runner.app_name, "user_id": self._user, "session_id": self._session}
+
     async def _load_session(self) -> Any:
-        return await self._runner.session_service.get_session(
-            app_name=self._runner.app_name, user_id=self._user, session_id=self._session
-        )
+        return await self._runner.session_service.get_session(**self._place)
 
     async def _create_session(self, state: Any = None) -> Any:
-        return await self._runner.session_service.create_session(
-            app_name=self._runner.app_name, user_id=self._user, session_id=self._session, state=state
-        )
+        return await self._runner.session_service.create_session(**self._place, state=state)
 
     async def _artifact(self, name: str, version: int) -> Part | None:
         """Load a file that the run has saved."""
-        kept = await self._runner.artifact_service.load_artifact(
-            app_name=self._runner.app_name,
-            user_id=self._user,
-            session_id=self._session,
-            filename=name,
-            version=version,
-        )
+        kept = await self._runner.artifact_service.load_artifact(**self._place, filename=name, version=version)
         if kept is None or kept.inline_data is None:
             return None if kept is None or kept.text is None else Part(text=kept.text, filename=name)
         return Part(raw=kept.inline_data.data, media_type=kept.inline_data.mime_type, filename=name)
