@@ -12,7 +12,7 @@ from msgspec import Struct
 from dragoman.dialects import jsonrpc, sse
 from dragoman.model.card import AgentCard
 from dragoman.model.errors import A2AError, InvalidAgentResponse
-from dragoman.model.events import Event, StatusChanged, Submitted
+from dragoman.model.events import Event, StatusChanged, Submitted, Unseen
 from dragoman.model.lifecycle import SETTLED
 from dragoman.model.message import Artifact, Message
 from dragoman.model.operations import Manners, Operation, PushConfig, Result
@@ -64,6 +64,11 @@ class Signing(Struct, frozen=True, kw_only=True):
 def everything(told: Told, stands: Stands) -> bool:
     """Report everything, as most dialects do to a webhook that did not choose."""
     return True
+
+
+def no_frames(event: Unseen) -> tuple[()]:
+    """Return the frames of an event that no stream shows, which are none."""
+    return ()
 
 
 class PushForm(Struct, frozen=True, kw_only=True):

@@ -186,7 +186,10 @@ class Intervened(Struct, frozen=True, array_like=True, tag="o", gc=False):
         return ()
 
 
-Event = Submitted | MessageReceived | StatusChanged | ArtifactChunk | Delegated | Noted | Intervened
+Unseen = MessageReceived | Delegated | Noted | Intervened
+"""Events that no stream and no webhook shows: a caller's own messages, and what concerns operators."""
+
+Event = Submitted | StatusChanged | ArtifactChunk | Unseen
 
 
 class Logged(Struct, eq=False, gc=False):

@@ -11,26 +11,17 @@ beside them those of the updates that A2A 0.3 streams (`kind`, `taskId` …).
 
 import hashlib
 import hmac
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 
 from dragoman.dialects import push
-from dragoman.dialects.api import PushForm, Signing, Stands, Told
+from dragoman.dialects.api import PushForm, Signing, Stands, Told, no_frames
 from dragoman.dialects.extensions import unreadable_metadata
 from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03.encode import ROLES, STATES
 from dragoman.dialects.vendors import encode_artifact, encode_part, text_of
-from dragoman.model.events import (
-    ArtifactChunk,
-    Delegated,
-    Event,
-    Intervened,
-    MessageReceived,
-    Noted,
-    StatusChanged,
-    Submitted,
-)
+from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message
 from dragoman.model.operations import ListTasks, Operation, PushConfig, Result, TaskPage
 from dragoman.model.task import TERMINAL, Progress, Record, TaskHead, TaskState, TaskStatus
@@ -146,8 +137,6 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
     match event:
         case Submitted():
             return (_status(head, TaskState.SUBMITTED, ""),)
-        case MessageReceived() | Delegated() | Noted() | Intervened():
-            return ()
         case StatusChanged():
             status = _status(head, event.state, status_text(event.state, event.message, event.progress))
             if record is None or event.state not in TERMINAL:
@@ -158,7 +147,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
             whole = not append and (last_chunk or record is not None)
             return (_whole(head, artifact) if whole else _delta(head, artifact),)
         case _:
-            assert_never(event)
+            return no_frames(event)
 
 
 def _where(record: Record) -> bytes:

@@ -6,12 +6,12 @@ before the end of the frame has come. Envelopes have the result before the id.
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 
 from dragoman.dialects import jsonrpc, push
-from dragoman.dialects.api import PushForm, Stands, Told
+from dragoman.dialects.api import PushForm, Stands, Told, no_frames
 from dragoman.dialects.evoai import errors
 from dragoman.dialects.evoai.decode import API_KEY, api_key
 from dragoman.dialects.extensions import unreadable_metadata
@@ -21,16 +21,7 @@ from dragoman.dialects.v03.encode import ROLES, final, history_limit, newest
 from dragoman.dialects.vendors import encode_artifact, encode_part
 from dragoman.model.card import AgentCard
 from dragoman.model.errors import AgentFailed
-from dragoman.model.events import (
-    ArtifactChunk,
-    Delegated,
-    Event,
-    Intervened,
-    MessageReceived,
-    Noted,
-    StatusChanged,
-    Submitted,
-)
+from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import (
     CreatePushConfig,
@@ -108,15 +99,13 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
     match event:
         case Submitted():
             return (_frame(head, {"state": "submitted"}),)
-        case MessageReceived() | Delegated() | Noted() | Intervened():
-            return ()
         case ArtifactChunk():
             told = _text(record) if record is not None else _join_text(event.artifact.parts)
             return (_working(head, None, told),) if told else ()
         case StatusChanged():
             return (_status_frame(head, event, record),)
         case _:
-            assert_never(event)
+            return no_frames(event)
 
 
 def task(record: Record, history_length: int | None, *, dated: bool) -> Json:

@@ -3,12 +3,12 @@
 Invariant: parts and artifacts are those of 1.0; only roles and states are spelled as in 0.3.
 """
 
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 
 from dragoman.dialects import push
-from dragoman.dialects.api import PushForm, Stands, Told
+from dragoman.dialects.api import PushForm, Stands, Told, no_frames
 from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03 import errors as errors_03
 from dragoman.dialects.v03.encode import (
@@ -22,16 +22,7 @@ from dragoman.dialects.v03.encode import (
     submitted,
 )
 from dragoman.model.errors import A2AError, TaskNotCancelable
-from dragoman.model.events import (
-    ArtifactChunk,
-    Delegated,
-    Event,
-    Intervened,
-    MessageReceived,
-    Noted,
-    StatusChanged,
-    Submitted,
-)
+from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message
 from dragoman.model.operations import Operation, Result, SendMessage
 from dragoman.model.task import Record, TaskHead, TaskStatus
@@ -70,8 +61,6 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
     match event:
         case Submitted():
             return (encode_snapshot(submitted(head, event), None),)
-        case MessageReceived() | Delegated() | Noted() | Intervened():
-            return ()
         case StatusChanged():
             said = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
             update = {**_ids(head), "status": _status(said), "metadata": event_metadata(event)}
@@ -80,7 +69,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
             chunk = {"artifact": msgspec.to_builtins(event.artifact), "append": event.append}
             return (msgspec.json.encode({"artifactUpdate": {**_ids(head), **chunk, "lastChunk": event.last_chunk}}),)
         case _:
-            assert_never(event)
+            return no_frames(event)
 
 
 def encode_error(error: A2AError) -> bytes:

@@ -6,12 +6,13 @@ more: the client takes an answer with status 200 for a task.
 """
 
 from collections.abc import Sequence
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
 from dragoman.dialects import jsonrpc
+from dragoman.dialects.api import no_frames
 from dragoman.dialects.extensions import unreadable_metadata
 from dragoman.dialects.python_a2a.decode import STATES
 from dragoman.dialects.v03 import encode as v03
@@ -19,16 +20,7 @@ from dragoman.dialects.v03.encode import final, newest, submitted
 from dragoman.dialects.v03.errors import rest_error_status
 from dragoman.dialects.vendors import encode_part, text_of
 from dragoman.model.errors import A2AError
-from dragoman.model.events import (
-    ArtifactChunk,
-    Delegated,
-    Event,
-    Intervened,
-    MessageReceived,
-    Noted,
-    StatusChanged,
-    Submitted,
-)
+from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import GetTask, Operation, Result, SendMessage
 from dragoman.model.task import Record, TaskHead, TaskState
@@ -88,8 +80,6 @@ def encode_task_event(head: TaskHead, event: Event, record: Record | None) -> tu
     match event:
         case Submitted():
             return (encode_task(submitted(head, event), None),)
-        case MessageReceived() | Delegated() | Noted() | Intervened():
-            return ()
         case ArtifactChunk() | StatusChanged() if record is not None:
             return (encode_task(record, None),)
         case ArtifactChunk():
@@ -98,7 +88,7 @@ def encode_task_event(head: TaskHead, event: Event, record: Record | None) -> tu
             status = _status(event.state, event.message, event.timestamp)
             return (msgspec.json.encode({"id": head.id, "sessionId": head.context_id, "status": status}),)
         case _:
-            assert_never(event)
+            return no_frames(event)
 
 
 def task(record: Record, history_length: int | None) -> Json:
@@ -206,10 +196,10 @@ def encode_text_event(head: TaskHead, event: Event, record: Record | None) -> tu
             return (*texts, *((_chunk({"parts": others}, append=append),) if others else ()))
         case StatusChanged() if final(event.state):
             return (_last_chunk(record, event),)
-        case Submitted() | MessageReceived() | Delegated() | Noted() | Intervened() | StatusChanged():
+        case Submitted() | StatusChanged():
             return ()
         case _:
-            assert_never(event)
+            return no_frames(event)
 
 
 def _last_chunk(record: Record | None, event: StatusChanged | None = None) -> bytes:

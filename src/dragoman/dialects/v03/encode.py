@@ -13,21 +13,12 @@ import msgspec
 from msgspec import UNSET
 
 from dragoman.dialects import push
-from dragoman.dialects.api import PushForm, Stands, Told
+from dragoman.dialects.api import PushForm, Stands, Told, no_frames
 from dragoman.dialects.extensions import PROGRESS, UNREADABLE, USAGE, progress_metadata, usage_metadata
 from dragoman.dialects.v03.card import card
 from dragoman.dialects.v03.decode import WRAPPED
 from dragoman.model.card import AgentCard
-from dragoman.model.events import (
-    ArtifactChunk,
-    Delegated,
-    Event,
-    Intervened,
-    MessageReceived,
-    Noted,
-    StatusChanged,
-    Submitted,
-)
+from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import GetTask, ListTasks, Operation, PushConfig, Result, SendMessage, TaskPage
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState, TaskStatus
@@ -74,14 +65,12 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
     match event:
         case Submitted():
             return (msgspec.json.encode(task(submitted(head, event), None)),)
-        case MessageReceived() | Delegated() | Noted() | Intervened():
-            return ()
         case StatusChanged():
             return (msgspec.json.encode(status_update(head, event)),)
         case ArtifactChunk():
             return (msgspec.json.encode(artifact_update(head, event)),)
         case _:
-            assert_never(event)
+            return no_frames(event)
 
 
 def status_update(head: TaskHead, event: StatusChanged) -> Json:

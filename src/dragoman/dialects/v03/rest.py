@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from dragoman.dialects.api import RestRequest
+from dragoman.dialects.api import RestRequest, no_frames
 from dragoman.dialects.json_fields import check_text, raw_bytes
 from dragoman.dialects.v03 import decode, webhooks
 from dragoman.dialects.v03.card import proto_card
@@ -37,16 +37,7 @@ from dragoman.dialects.v03.fields import Fields, read
 from dragoman.dialects.v1.operations import TABLE
 from dragoman.model.card import AgentCard
 from dragoman.model.errors import InvalidParams, MethodNotFound
-from dragoman.model.events import (
-    ArtifactChunk,
-    Delegated,
-    Event,
-    Intervened,
-    MessageReceived,
-    Noted,
-    StatusChanged,
-    Submitted,
-)
+from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import (
     CancelTask,
@@ -237,8 +228,6 @@ class ProtoJson:
         match event:
             case Submitted():
                 return (self.encode_snapshot(submitted(head, event), None),)
-            case MessageReceived() | Delegated() | Noted() | Intervened():
-                return ()
             case StatusChanged():
                 status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
                 update = {
@@ -259,7 +248,7 @@ class ProtoJson:
                 }
                 return (msgspec.json.encode({"artifactUpdate": chunk}),)
             case _:
-                assert_never(event)
+                return no_frames(event)
 
     def _task(self, record: Record, history_length: int | None, artifacts: bool = True) -> Json:
         return present(

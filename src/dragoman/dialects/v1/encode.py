@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.dialects import push
-from dragoman.dialects.api import PushForm, Stands, Told
+from dragoman.dialects.api import PushForm, Stands, Told, no_frames
 from dragoman.dialects.extensions import (
     PARENT,
     PROGRESS,
@@ -20,16 +20,7 @@ from dragoman.dialects.extensions import (
     usage_metadata,
 )
 from dragoman.model.card import AgentCard
-from dragoman.model.events import (
-    ArtifactChunk,
-    Delegated,
-    Event,
-    Intervened,
-    MessageReceived,
-    Noted,
-    StatusChanged,
-    Submitted,
-)
+from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message
 from dragoman.model.operations import (
     GetTask,
@@ -159,10 +150,10 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
         case StatusChanged():
             update = TaskStatusUpdateEvent(head.id, head.context_id, status_of(event), status_metadata(event))
             return (_ENCODER.encode(_StatusFrame(update)),)
-        case MessageReceived() | Delegated() | Noted() | Intervened():
-            return ()
         case Submitted():
             return (_ENCODER.encode(_TaskAnswer(submitted(head, event))),)
+        case _:
+            return no_frames(event)
 
 
 def status_of(event: StatusChanged) -> TaskStatus:

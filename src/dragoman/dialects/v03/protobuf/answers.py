@@ -10,6 +10,7 @@ from typing import assert_never
 import msgspec
 from google.protobuf import json_format
 
+from dragoman.dialects.api import no_frames
 from dragoman.dialects.protobuf import values
 from dragoman.dialects.v03.card import proto_card
 from dragoman.dialects.v03.encode import (
@@ -23,16 +24,7 @@ from dragoman.dialects.v03.encode import (
 from dragoman.dialects.v03.protobuf.messages import pb
 from dragoman.dialects.v03.protobuf.objects import CONFIG, ObjectForms
 from dragoman.model.card import AgentCard
-from dragoman.model.events import (
-    ArtifactChunk,
-    Delegated,
-    Event,
-    Intervened,
-    MessageReceived,
-    Noted,
-    StatusChanged,
-    Submitted,
-)
+from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
 from dragoman.model.message import Message
 from dragoman.model.operations import Operation, PushConfig, Result, SendMessage, TaskPage
 from dragoman.model.task import Record, Task, TaskHead, TaskStatus
@@ -92,8 +84,6 @@ class Answers:
         match event:
             case Submitted():
                 return (self.encode_snapshot(submitted(head, event), None),)
-            case MessageReceived() | Delegated() | Noted() | Intervened():
-                return ()
             case StatusChanged():
                 frame = pb.StreamResponse()
                 status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
@@ -115,7 +105,7 @@ class Answers:
                 self._forms.artifact_update.write(frame.artifact_update, chunk)
                 return (frame.SerializeToString(),)
             case _:
-                assert_never(event)
+                return no_frames(event)
 
 
 def _task(record: Record, history_length: int | None) -> Task:

@@ -10,6 +10,7 @@ import msgspec
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.struct_pb2 import Struct
 
+from dragoman.dialects.api import no_frames
 from dragoman.dialects.extensions import PARENT, UNREADABLE, USAGE, parent_metadata, usage_metadata
 from dragoman.dialects.protobuf import values
 from dragoman.dialects.protobuf.fields import map_fields
@@ -26,16 +27,7 @@ from dragoman.dialects.v1.protobuf.messages import pb
 from dragoman.dialects.v1.protobuf.objects import ARTIFACT, MESSAGE, STATUS, TASK
 from dragoman.model.card import AgentCard
 from dragoman.model.errors import InvalidAgentResponse
-from dragoman.model.events import (
-    ArtifactChunk,
-    Delegated,
-    Event,
-    Intervened,
-    MessageReceived,
-    Noted,
-    StatusChanged,
-    Submitted,
-)
+from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
 from dragoman.model.message import Message
 from dragoman.model.operations import GetTask, ListTasks, Operation, PushConfig, Result, SendMessage, TaskPage
 from dragoman.model.task import Record, TaskHead, Usage
@@ -119,10 +111,10 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
                     _fill_usage(changed.metadata, event.usage, event.duration_ms)
             elif (metadata := status_metadata(event)) is not None:
                 fill_struct(changed.metadata, metadata)
-        case MessageReceived() | Delegated() | Noted() | Intervened():
-            return ()
         case Submitted():
             TASK.write(frame.task, submitted(head, event))
+        case _:
+            return no_frames(event)
     return (frame.SerializeToString(),)
 
 
