@@ -8,14 +8,17 @@ the same as from the system's own clients. An option for which a system has no w
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
-from dragoman.dialects.api import RpcCall
+from dragoman.dialects.api import Answer, RpcCall
+from dragoman.dialects.client import refusals
 from dragoman.dialects.client.encode import encoded
+from dragoman.dialects.client.scalars import decode_answer
+from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03.decode import fresh_id
 from dragoman.dialects.v03.encode import ROLES
 from dragoman.dialects.v03.fields import Fields
-from dragoman.model.errors import UnsupportedOperation
+from dragoman.model.errors import A2AError, UnsupportedOperation
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import (
     CancelTask,
@@ -33,6 +36,7 @@ from dragoman.model.operations import (
     Subscribe,
     UpdateStatus,
 )
+from dragoman.model.updates import Update
 
 Json = dict[str, Any]
 
@@ -52,21 +56,7 @@ def fill_message(message: Fields, role: str | None = None) -> Json:
 
 def encode_part(part: Part, tag: str) -> Json:
     """Encode a part whose type is in `tag`, which is `kind` or `type`."""
-    body: Json
-    if part.text is not None:
-        body = {tag: "text", "text": part.text}
-    elif part.raw is not None or part.url is not None:
-        content: Json = {"uri": part.url} if part.raw is None else {"bytes": part.raw}
-        if part.media_type:
-            content["mimeType"] = part.media_type
-        if part.filename:
-            content["name"] = part.filename
-        body = {tag: "file", "file": content}
-    else:
-        body = {tag: "data", "data": {} if part.data is UNSET else part.data}  # see `v03.encode.plain_data`
-    if part.metadata:
-        body["metadata"] = part.metadata
-    return body
+    return v03.encode_part(part, tag, wraps=False)
 
 
 def encode_artifact(artifact: Artifact, tag: str) -> Json:
@@ -138,6 +128,35 @@ def encode_calls(
         return RpcCall(method.name, encoded(params if method.whole else present(params)))
 
     return rpc
+
+
+def read_by(
+    answer: Callable[[Operation, object], Answer],
+    update: Callable[[object], tuple[Update, ...] | A2AError],
+    codes: Mapping[int, type[A2AError]] = refusals.CODES,
+    words: Mapping[str, type[A2AError]] = {},
+    statuses: Mapping[int, type[A2AError]] = refusals.STATUSES,
+) -> dict[str, Any]:
+    """Return the readers of a Tongue: of results and frames, from decoded JSON, and of errors by the tables.
+
+    An error is read by its word, by its code, or by the HTTP status. The readers raise InvalidAgentResponse, and that
+    of frames the error that `update` finds in one.
+    """
+
+    def read_answer(operation: Operation, body: bytes) -> Answer:
+        return decode_answer(body, lambda value: answer(operation, value))
+
+    def read_update(frame: bytes) -> tuple[Update, ...]:
+        told = decode_answer(frame, update)
+        if isinstance(told, A2AError):
+            raise told
+        return told
+
+    return {
+        "read_answer": read_answer,
+        "read_update": read_update,
+        "read_error": lambda body, status: refusals.read(body, status, codes, words, statuses),
+    }
 
 
 def no_params(operation: Operation) -> Json:

@@ -12,6 +12,7 @@ from dragoman.dialects.beeos import decode, encode, errors
 from dragoman.dialects.beeos.client import TONGUE
 from dragoman.dialects.cards import WELL_KNOWN
 from dragoman.dialects.client.card import CardView, absolute_url
+from dragoman.dialects.jsonrpc import error_status
 from dragoman.dialects.requests import (
     ONLY_A_TASK,
     always,
@@ -44,7 +45,7 @@ JSONRPC = Dialect(
     encode_message=encode.encode_message,
     encode_event=encode.encode_event,
     encode_error=errors.encode_error,
-    error_status=errors.error_status,
+    error_status=error_status,
     encode_subscription=encode.encode_subscription,
     folds=frozenset({StatusChanged}),
     manners=Manners(

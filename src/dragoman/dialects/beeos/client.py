@@ -12,7 +12,7 @@ from dragoman.dialects.beeos.encode import TAG, Json
 from dragoman.dialects.beeos.errors import CODES, WORDS
 from dragoman.dialects.client import answers, objects, refusals
 from dragoman.dialects.client.encode import no_earlier
-from dragoman.dialects.client.scalars import decode_answer, members
+from dragoman.dialects.client.scalars import members
 from dragoman.dialects.v03.encode import STATES
 from dragoman.dialects.vendors import (
     Methods,
@@ -25,6 +25,7 @@ from dragoman.dialects.vendors import (
     message,
     no_params,
     present,
+    read_by,
     task_params,
     webhook,
     webhook_params,
@@ -50,24 +51,6 @@ from dragoman.model.operations import (
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, TaskList, Update
 
 SYSTEM = "BeeOS"
-
-
-def read_answer(operation: Operation, body: bytes) -> Answer:
-    """Decode a `result`. Raises InvalidAgentResponse."""
-    return decode_answer(body, lambda value: _answer(operation, value))
-
-
-def read_update(frame: bytes) -> tuple[Update, ...]:
-    """Decode a frame: BeeOS's own by `type`, or one of A2A's. Also raises the error that a frame carries."""
-    told = decode_answer(frame, _update)
-    if isinstance(told, A2AError):
-        raise told
-    return told
-
-
-def read_error(body: bytes, status: int) -> A2AError:
-    """Decode an error by its code, by the word of BeeOS's error reference, or by the HTTP status."""
-    return refusals.read(body, status, _ERRORS, _WORDS, _STATUSES)
 
 
 def _send(sent: SendMessage) -> Json:
@@ -140,6 +123,7 @@ def _read_page(operation: ListTasks, value: object) -> TaskList:
 
 
 def _update(value: object) -> tuple[Update, ...] | A2AError:
+    """Read a frame: BeeOS's own by `type`, or one of A2A's. Returns the error that a frame carries."""
     given = members(value, _EXPECTED)
     if "jsonrpc" in given:
         if given.get("error") is not None:
@@ -220,10 +204,7 @@ METHODS: Methods = {
 TONGUE = Tongue(
     name="beeos",
     rpc=encode_calls(SYSTEM, METHODS),
-    rest=None,
-    read_answer=read_answer,
-    read_update=read_update,
-    read_error=read_error,
+    **read_by(_answer, _update, _ERRORS, _WORDS, _STATUSES),
     headers={"A2A-Version": "1.0"},
     enveloped=False,
     deltas=True,

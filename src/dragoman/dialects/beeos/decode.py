@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from dragoman.dialects.api import RestRequest
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
-from dragoman.dialects.v03.decode import STATES, decode_call, part, send
+from dragoman.dialects.v03.decode import STATES, decode_call, part, send, task_id
 from dragoman.dialects.v03.fields import MAX_ID, Fields
 from dragoman.dialects.vendors import fill_message
 from dragoman.model.errors import InvalidParams
@@ -59,10 +59,6 @@ def _send(fields: Fields, kind: type[SendMessage]) -> SendMessage:
     return send(Fields({**fields.members, "message": fill_message(message), "contextId": context}), kind)
 
 
-def _task_id(fields: Fields) -> str:
-    return fields.required_text("id", "taskId", "task_id")
-
-
 def _list(fields: Fields) -> ListTasks:
     """Decode ListTasks. It returns whole tasks, as GetTask does, but no history, which BeeOS's tasks do not show."""
     limit = fields.count("limit", least=1)
@@ -76,7 +72,7 @@ def _list(fields: Fields) -> ListTasks:
 
 
 def _complete(fields: Fields) -> CompleteTask:
-    return CompleteTask(id=_task_id(fields), artifacts=_artifacts(fields), lease=fields.text("lease") or None)
+    return CompleteTask(id=task_id(fields), artifacts=_artifacts(fields), lease=fields.text("lease") or None)
 
 
 def _artifacts(fields: Fields) -> tuple[Artifact, ...]:
@@ -119,12 +115,12 @@ def _artifact(fields: Fields, artifact_id: str) -> Artifact:
 
 
 def _update(fields: Fields) -> UpdateStatus:
-    task_id = _task_id(fields)
+    asked = task_id(fields)
     status = fields.object("status")
     if status is None:
         raise InvalidParams(fields.at("status"), "is required")
     return UpdateStatus(
-        id=task_id,
+        id=asked,
         state=_state(status),
         parts=_decode_status_parts(status),
         progress=_progress(status.object("progress")),
@@ -169,13 +165,13 @@ SENDS: dict[str, type[SendMessage]] = {
 _OWN: dict[str, tuple[Callable[[Fields], Operation], tuple[str, ...]]] = {
     "SendMessage": (lambda fields: _send(fields, SendMessage), ("message/send",)),
     "SendStreamingMessage": (lambda fields: _send(fields, StreamMessage), ("message/stream",)),
-    "GetTask": (lambda fields: GetTask(id=_task_id(fields)), ("tasks/get",)),
+    "GetTask": (lambda fields: GetTask(id=task_id(fields)), ("tasks/get",)),
     "CancelTask": (
-        lambda fields: CancelTask(id=_task_id(fields), metadata=fields.mapping("metadata")),
+        lambda fields: CancelTask(id=task_id(fields), metadata=fields.mapping("metadata")),
         ("tasks/cancel",),
     ),
     "ListTasks": (_list, ("tasks/list",)),
-    "SubscribeToTask": (lambda fields: Subscribe(id=_task_id(fields)), ("tasks/resubscribe",)),
+    "SubscribeToTask": (lambda fields: Subscribe(id=task_id(fields)), ("tasks/resubscribe",)),
     "CompleteTask": (_complete, ("tasks/complete",)),
     "UpdateStatus": (_update, ("tasks/updateStatus",)),
     "agent/getAuthenticatedExtendedCard": (lambda fields: GetExtendedCard(), ("agent/authenticatedExtendedCard",)),

@@ -88,11 +88,6 @@ def encode_error(error: A2AError) -> bytes:
     return jsonrpc.encode_error(jsonrpc.error_code(error, CODES), error.message, data)
 
 
-def error_status(error: A2AError) -> int:
-    """Return the HTTP status of an answer: 200 for errors of a call, including an unknown agent."""
-    return jsonrpc.error_status(error)
-
-
 def http_error(error: A2AError) -> bytes | None:
     """Encode the whole HTTP body of an error that is answered outside JSON-RPC; None for any other."""
     return envelope(error) if isinstance(error, Unauthorized | Forbidden) else None

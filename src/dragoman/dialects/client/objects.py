@@ -43,8 +43,9 @@ it.
 
 _USERS = frozenset({"user", "ROLE_USER", 1})
 
-_BYTES = ("bytes", "fileWithBytes", "file_with_bytes", "raw")
-_URLS = ("uri", "fileWithUri", "file_with_uri", "url")
+FILE_BYTES = ("bytes", "fileWithBytes", "file_with_bytes", "raw")
+FILE_URLS = ("uri", "fileWithUri", "file_with_uri", "url")
+"""The names of a file's bytes and of its URL, in 0.3, its protobuf JSON and 1.0."""
 
 
 def part(value: object, read_bytes: ReadBytes = raw_bytes, file_bytes: ReadBytes = raw_bytes) -> Part:
@@ -80,13 +81,13 @@ def part(value: object, read_bytes: ReadBytes = raw_bytes, file_bytes: ReadBytes
 
 def _file(given: Json, metadata: Json | None, read_bytes: ReadBytes, file_bytes: ReadBytes) -> Part:
     raw = url = None
-    name = next((name for name in _BYTES if isinstance(given.get(name), str)), None)
-    if name is not None and (given[name] or not text_in(given, *_URLS)):
+    name = next((name for name in FILE_BYTES if isinstance(given.get(name), str)), None)
+    if name is not None and (given[name] or not text_in(given, *FILE_URLS)):
         raw = (file_bytes if name.startswith("file") else read_bytes)(given[name])
         if raw is None:
             raise Unfit("base64 as the bytes of a file")
     else:
-        url = text_in(given, *_URLS)
+        url = text_in(given, *FILE_URLS)
         if url is None:
             raise Unfit("a file with bytes or uri")
     return Part(
@@ -98,11 +99,15 @@ def _file(given: Json, metadata: Json | None, read_bytes: ReadBytes, file_bytes:
     )
 
 
-def _data(given: Json, metadata: Json | None) -> Part:
-    data = given["data"]
+def unwrap_data(data: Any, metadata: Json | None) -> tuple[Any, Json | None]:
+    """Return the data and metadata of a data part whose value may be wrapped, because 0.3 knows only objects."""
     if metadata and metadata.get(WRAPPED) is True and isinstance(data, dict) and data.keys() == {"value"}:
-        data = data["value"]
-        metadata = {name: value for name, value in metadata.items() if name != WRAPPED} or None
+        return data["value"], {name: value for name, value in metadata.items() if name != WRAPPED} or None
+    return data, metadata
+
+
+def _data(given: Json, metadata: Json | None) -> Part:
+    data, metadata = unwrap_data(given["data"], metadata)
     return Part(
         data=data,
         filename=text_in(given, "filename"),

@@ -17,22 +17,9 @@ MAX_TEXT = 4096
 """Most characters of a text that are kept: it is shown to people and passed on to our own callers."""
 
 CODES: Mapping[int, Kind] = {
-    -32700: errors.ParseError,
-    -32600: errors.InvalidRequest,
-    -32601: errors.MethodNotFound,
-    -32602: errors.InvalidParams,
-    -32603: errors.InternalError,
-    -32001: errors.TaskNotFound,
-    -32002: errors.TaskNotCancelable,
-    -32003: errors.PushNotificationNotSupported,
-    -32004: errors.UnsupportedOperation,
-    -32005: errors.ContentTypeNotSupported,
-    -32006: errors.InvalidAgentResponse,
-    -32007: errors.ExtendedAgentCardNotConfigured,
-    -32008: errors.ExtensionSupportRequired,
-    -32009: errors.VersionNotSupported,
+    code: kind for kind, code in reversed(list(jsonrpc.CODES.items())) if kind is not errors.TooManyRequests
 }
-"""JSON-RPC's codes and A2A's; a dialect overrides them with its own."""
+"""JSON-RPC's codes and A2A's, each for the first of its errors; a dialect overrides them with its own."""
 
 STATUSES: Mapping[int, Kind] = {
     401: errors.Unauthorized,

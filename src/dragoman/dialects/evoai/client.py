@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from dragoman.dialects import vendors
 from dragoman.dialects.api import Answer, Tongue
 from dragoman.dialects.client import answers, objects, refusals
-from dragoman.dialects.client.scalars import Json, Unfit, decode_answer, items_in, members, text_in, texts_in
+from dragoman.dialects.client.scalars import Json, Unfit, items_in, members, text_in, texts_in
 from dragoman.dialects.vendors import (
     LACKS,
     Methods,
@@ -23,10 +23,11 @@ from dragoman.dialects.vendors import (
     message,
     no_params,
     present,
+    read_by,
     task_params,
 )
 from dragoman.model import errors
-from dragoman.model.errors import A2AError, UnsupportedOperation
+from dragoman.model.errors import UnsupportedOperation
 from dragoman.model.message import Message
 from dragoman.model.operations import (
     CancelTask,
@@ -49,21 +50,6 @@ SYSTEM = "Evo AI"
 
 TAG = "type"
 """The member that names a part's type."""
-
-
-def read_answer(operation: Operation, body: bytes) -> Answer:
-    """Decode a `result`. Raises InvalidAgentResponse."""
-    return decode_answer(body, lambda value: _answer(operation, value))
-
-
-def read_update(frame: bytes) -> tuple[Update, ...]:
-    """Decode the `result` of a frame; an acknowledgement gives no update. Raises InvalidAgentResponse."""
-    return decode_answer(frame, _update)
-
-
-def read_error(body: bytes, status: int) -> A2AError:
-    """Decode an error by its code, or by the HTTP status: Evo AI often sends only `{"detail": …}` beside it."""
-    return refusals.read(body, status, _CODES, _WORDS, _STATUSES)
 
 
 def _send(sent: SendMessage) -> Json:
@@ -175,7 +161,7 @@ def _read_stored(operation: GetPushConfig, value: object) -> PushConfig | None:
 
 
 def _update(value: object) -> tuple[Update, ...]:
-    """Read a frame: a status, which may come with artifacts or a chunk of one."""
+    """Read a frame: a status, which may come with artifacts or a chunk of one. An acknowledgement gives no update."""
     given = members(value, _EXPECTED)
     if _acknowledges(given):
         return ()
@@ -214,6 +200,7 @@ _WORDS = {
 """Texts that say more than the code beside them: -32001 can also mean an unknown agent, and -32603 one that failed."""
 
 _STATUSES = {**refusals.STATUSES, 404: errors.AgentNotFound}
+"""Evo AI often sends only `{"detail": …}` beside the status."""
 
 METHODS: Methods = {
     SendMessage: VendorMethod("message/send", _send),
@@ -232,9 +219,6 @@ TONGUE = Tongue(
     rpc=encode_calls(
         SYSTEM, METHODS, {**LACKS, ListPushConfigs: ("list of webhooks", "a task has one, which get gives")}
     ),
-    rest=None,
-    read_answer=read_answer,
-    read_update=read_update,
-    read_error=read_error,
+    **read_by(_answer, _update, _CODES, _WORDS, _STATUSES),
     lists=False,
 )

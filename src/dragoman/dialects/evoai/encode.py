@@ -35,16 +35,7 @@ from dragoman.model.task import Progress, Record, TaskHead, TaskState
 
 Json = dict[str, Any]
 
-STATES = {
-    TaskState.SUBMITTED: "submitted",
-    TaskState.WORKING: "working",
-    TaskState.INPUT_REQUIRED: "input-required",
-    TaskState.AUTH_REQUIRED: "input-required",
-    TaskState.COMPLETED: "completed",
-    TaskState.FAILED: "failed",
-    TaskState.CANCELED: "canceled",
-    TaskState.REJECTED: "failed",
-}
+STATES = v03.STATES | {TaskState.AUTH_REQUIRED: "input-required", TaskState.REJECTED: "failed"}
 """Evo AI's name of each state; it knows neither `auth-required` nor `rejected`."""
 
 TEXT_BYTES = 7_000

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
-from dragoman.dialects.v03.decode import send
-from dragoman.dialects.v03.fields import Fields, read
-from dragoman.model.errors import MethodNotFound
+from dragoman.dialects.v03.decode import decode_call, send
+from dragoman.dialects.v03.fields import Fields
 from dragoman.model.operations import Operation, SendMessage
 
 
@@ -20,10 +19,7 @@ def decode(method: str, params: bytes | memoryview) -> Operation:
 
     Raises MethodNotFound if FastA2A's client has no such method, InvalidParams if a parameter is missing or wrong.
     """
-    operation = _METHODS.get(method)
-    if operation is None:
-        raise MethodNotFound(method)
-    return operation(read(params))
+    return decode_call(method, params, _METHODS, {}, fills=False)
 
 
 def _send(fields: Fields) -> SendMessage:

@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 
 from dragoman.dialects import push
-from dragoman.dialects.api import PushForm, Stands, Told, no_frames
+from dragoman.dialects.api import PushForm, no_frames
 from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03 import errors as errors_03
 from dragoman.dialects.v03.encode import (
     ROLES,
     STATES,
+    chunk_members,
     event_metadata,
     history_limit,
     newest,
@@ -21,9 +22,10 @@ from dragoman.dialects.v03.encode import (
     record_metadata,
     submitted,
 )
+from dragoman.dialects.v1.encode import push_frames
 from dragoman.model.errors import A2AError, TaskNotCancelable
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
-from dragoman.model.message import Artifact, Message
+from dragoman.model.message import Message
 from dragoman.model.operations import Operation, Result, SendMessage
 from dragoman.model.task import Record, TaskHead, TaskStatus
 
@@ -63,11 +65,12 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
             return (encode_snapshot(submitted(head, event), None),)
         case StatusChanged():
             said = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
-            update = {**_ids(head), "status": _status(said), "metadata": event_metadata(event)}
+            members = {"taskId": head.id, "contextId": head.context_id, "status": _status(said)}
+            update = members | {"metadata": event_metadata(event)}
             return (msgspec.json.encode({"statusUpdate": present(update)}),)
         case ArtifactChunk():
-            chunk = {"artifact": msgspec.to_builtins(event.artifact), "append": event.append}
-            return (msgspec.json.encode({"artifactUpdate": {**_ids(head), **chunk, "lastChunk": event.last_chunk}}),)
+            chunk = chunk_members(head, event, msgspec.to_builtins(event.artifact))
+            return (msgspec.json.encode({"artifactUpdate": chunk}),)
         case _:
             return no_frames(event)
 
@@ -80,21 +83,9 @@ def encode_error(error: A2AError) -> bytes:
     return msgspec.json.encode(members | {"message": NOT_CANCELABLE})
 
 
-def encode_push(head: TaskHead, told: Told, stands: Stands) -> bytes:
-    """Encode a webhook's body: the frame of the event, the whole artifact, or the current task."""
-    match told:
-        case StatusChanged():
-            (body,) = encode_event(head, told, None)
-        case Artifact():
-            (body,) = encode_event(head, ArtifactChunk(told, append=False, last_chunk=True), None)
-        case _:
-            body = encode_snapshot(stands(), None)
-    return body
-
-
 FORM = PushForm(
     content_type="application/json",
-    encode=encode_push,
+    encode=push_frames(encode_event, encode_snapshot),
     authorization=push.official,
     signature=push.standard_signature,
 )
@@ -125,7 +116,3 @@ def _status(status: TaskStatus) -> Json:
     if status.message is not None:
         members["message"] = message(status.message)
     return members | {"timestamp": status.timestamp}
-
-
-def _ids(head: TaskHead) -> Json:
-    return {"taskId": head.id, "contextId": head.context_id}

@@ -4,6 +4,7 @@ Invariant: an answer has every key that KAOS's text shows, in its order; our own
 """
 
 from dragoman.dialects.api import Dialect
+from dragoman.dialects.jsonrpc import error_status
 from dragoman.dialects.kaos import decode, encode
 from dragoman.dialects.kaos.client import TONGUE
 from dragoman.dialects.requests import answer_in, pascal, slash
@@ -24,7 +25,7 @@ JSONRPC = Dialect(
     encode_message=encode.encode_message,
     encode_event=encode.encode_event,
     encode_error=encode.encode_error,
-    error_status=encode.error_status,
+    error_status=error_status,
     manners=Manners(answers_with_message=False, cancels_ended=True),
     extensions_header=b"a2a-extensions",
 )

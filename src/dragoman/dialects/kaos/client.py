@@ -9,12 +9,20 @@ from msgspec.structs import replace
 
 from dragoman.dialects import vendors
 from dragoman.dialects.api import Answer, Tongue
-from dragoman.dialects.client import answers, objects, refusals
+from dragoman.dialects.client import answers, objects
 from dragoman.dialects.client.encode import no_earlier
-from dragoman.dialects.client.scalars import Json, decode_answer
+from dragoman.dialects.client.scalars import Json
 from dragoman.dialects.kaos.encode import TAG
-from dragoman.dialects.vendors import LACKS, Methods, VendorMethod, encode_calls, history_params, lacks, message
-from dragoman.model.errors import A2AError
+from dragoman.dialects.vendors import (
+    LACKS,
+    Methods,
+    VendorMethod,
+    encode_calls,
+    history_params,
+    lacks,
+    message,
+    read_by,
+)
 from dragoman.model.message import Artifact, Part, Role
 from dragoman.model.operations import (
     CancelTask,
@@ -24,27 +32,11 @@ from dragoman.model.operations import (
     SendMessage,
 )
 from dragoman.model.task import Task, TaskState
-from dragoman.model.updates import Update
 
 SYSTEM = "KAOS"
 
 OUTPUT = "output"
 """The id of the artifact made from `output`, if a task has no artifact."""
-
-
-def read_answer(operation: Operation, body: bytes) -> Answer:
-    """Decode a `result`. Raises InvalidAgentResponse."""
-    return decode_answer(body, lambda value: _answer(operation, value))
-
-
-def read_update(frame: bytes) -> tuple[Update, ...]:
-    """Decode a frame. KAOS sends none, so any readable one is accepted. Raises InvalidAgentResponse."""
-    return (decode_answer(frame, objects.update),)
-
-
-def read_error(body: bytes, status: int) -> A2AError:
-    """Decode an error by its code, on which KAOS and A2A agree, or by the HTTP status."""
-    return refusals.read(body, status)
 
 
 def _send(sent: SendMessage) -> Json:
@@ -92,10 +84,7 @@ TONGUE = Tongue(
     rpc=encode_calls(
         SYSTEM, METHODS, {**LACKS, GetExtendedCard: ("extended card", "its card is at /.well-known/agent.json")}
     ),
-    rest=None,
-    read_answer=read_answer,
-    read_update=read_update,
-    read_error=read_error,
+    **read_by(_answer, lambda value: (objects.update(value),)),  # KAOS sends no frames; its error codes are A2A's
     streams=False,
     subscribes=False,
     pushes=False,

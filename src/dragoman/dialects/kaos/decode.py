@@ -7,12 +7,13 @@ is InvalidParams with its path.
 from collections.abc import Callable
 from typing import Any
 
-from dragoman.dialects.v03.decode import decode_call, send
+from dragoman.dialects.v03.decode import METHODS as METHODS_03
+from dragoman.dialects.v03.decode import decode_call, send, task_id
 from dragoman.dialects.v03.fields import Fields
 from dragoman.dialects.v03.webhooks import INLINE
 from dragoman.dialects.vendors import fill_message
 from dragoman.model.errors import InvalidParams, PushNotificationNotSupported
-from dragoman.model.operations import CancelTask, GetTask, ListTasks, Operation, SendMessage
+from dragoman.model.operations import CancelTask, ListTasks, Operation, SendMessage
 
 LIST_MAX = 100
 """How many tasks ListTasks returns; KAOS has no pages."""
@@ -65,22 +66,14 @@ def _configuration(fields: Fields | None) -> dict[str, Any] | None:
     return heeded
 
 
-def _task_id(fields: Fields) -> str:
-    return fields.required_text("id", "taskId", "task_id")
-
-
-def _get(fields: Fields) -> GetTask:
-    return GetTask(id=_task_id(fields), history_length=fields.count("historyLength", "history_length"))
-
-
 SENDS: dict[str, type[SendMessage]] = {"SendMessage": SendMessage, "tasks/send": SendMessage}
 
 METHODS: dict[str, Callable[[Fields], Operation]] = {
     name: operation
     for names, operation in (
         (("SendMessage", "tasks/send"), _send),
-        (("GetTask", "tasks/get"), _get),
-        (("CancelTask", "tasks/cancel"), lambda fields: CancelTask(id=_task_id(fields))),
+        (("GetTask", "tasks/get"), METHODS_03["tasks/get"]),
+        (("CancelTask", "tasks/cancel"), lambda fields: CancelTask(id=task_id(fields))),
         (("ListTasks", "tasks/list"), lambda fields: ListTasks(page_size=LIST_MAX, include_artifacts=True)),
     )
     for name in names

@@ -130,8 +130,3 @@ def encode_error(error: A2AError) -> bytes:
     elif isinstance(error, ParseError):
         message = f"Parse error: {message}"
     return jsonrpc.encode_error(jsonrpc.error_code(error, jsonrpc.CODES), message, None)
-
-
-def error_status(error: A2AError) -> int:
-    """Return the HTTP status of an answer: 200 for errors of a call."""
-    return jsonrpc.error_status(error)

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from dragoman.dialects import vendors
 from dragoman.dialects.api import Answer, Tongue
-from dragoman.dialects.client import answers, objects, refusals
+from dragoman.dialects.client import answers, objects
 from dragoman.dialects.client.encode import no_earlier
-from dragoman.dialects.client.scalars import Json, decode_answer
+from dragoman.dialects.client.scalars import Json
 from dragoman.dialects.extensions import USAGE, usage_metadata
 from dragoman.dialects.protoagent.extensions import COST_TYPE, MIME_TYPE, marked, media_type
 from dragoman.dialects.vendors import (
@@ -22,11 +22,11 @@ from dragoman.dialects.vendors import (
     history_params,
     message,
     no_params,
+    read_by,
     task_params,
     webhook,
     webhook_params,
 )
-from dragoman.model.errors import A2AError
 from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import (
     CancelTask,
@@ -48,21 +48,6 @@ SYSTEM = "protoAgent"
 
 TAG = "kind"
 """The member that names a part's type."""
-
-
-def read_answer(operation: Operation, body: bytes) -> Answer:
-    """Decode a `result`. Raises InvalidAgentResponse."""
-    return decode_answer(body, lambda value: _answer(operation, value))
-
-
-def read_update(frame: bytes) -> tuple[Update, ...]:
-    """Decode the `result` of a frame. Raises InvalidAgentResponse."""
-    return (decode_answer(frame, _update),)
-
-
-def read_error(body: bytes, status: int) -> A2AError:
-    """Decode an error by its code, which is A2A's, or by the HTTP status."""
-    return refusals.read(body, status)
 
 
 def _send(sent: SendMessage) -> Json:
@@ -145,9 +130,6 @@ METHODS: Methods = {
 TONGUE = Tongue(
     name="protoagent",
     rpc=encode_calls(SYSTEM, METHODS),
-    rest=None,
-    read_answer=read_answer,
-    read_update=read_update,
-    read_error=read_error,
+    **read_by(_answer, lambda value: (_update(value),)),
     lists=False,
 )

@@ -10,6 +10,7 @@ from dragoman.dialects.api import Dialect
 from dragoman.dialects.python_a2a import encode
 from dragoman.dialects.python_a2a.decode import CONVERSATION, METHODS, bare, decode
 from dragoman.dialects.system import AGENT, ROOT, OwnPath, System
+from dragoman.dialects.v03.errors import rest_error_status
 from dragoman.model.events import ArtifactChunk, StatusChanged
 from dragoman.model.operations import Manners
 
@@ -33,7 +34,7 @@ JSONRPC = Dialect(
     encode_message=encode.encode_task_message,
     encode_event=encode.encode_task_event,
     encode_error=encode.encode_error,
-    error_status=encode.error_status,
+    error_status=rest_error_status,
     folds=frozenset({ArtifactChunk, StatusChanged}),
     manners=Manners(
         answers_with_message=False,

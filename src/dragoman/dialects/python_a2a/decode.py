@@ -10,11 +10,13 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
+from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
+from dragoman.dialects.v03.decode import decode_call
 from dragoman.dialects.v03.decode import message as message_03
-from dragoman.dialects.v03.fields import Fields, read
+from dragoman.dialects.v03.fields import Fields
 from dragoman.dialects.vendors import fill_message
-from dragoman.model.errors import InvalidParams, MethodNotFound
+from dragoman.model.errors import InvalidParams
 from dragoman.model.message import Message, Role
 from dragoman.model.operations import CancelTask, GetTask, Operation, SendMessage, StreamMessage
 from dragoman.model.task import TaskState
@@ -26,14 +28,9 @@ MESSAGE = "message"
 CONVERSATION = "conversation"
 """The names under which a bare message and a bare conversation, which come without a method, are decoded."""
 
-STATES = {
-    TaskState.SUBMITTED: "submitted",
+STATES = v03.STATES | {
     TaskState.WORKING: "waiting",
-    TaskState.INPUT_REQUIRED: "input-required",
     TaskState.AUTH_REQUIRED: "input-required",
-    TaskState.COMPLETED: "completed",
-    TaskState.FAILED: "failed",
-    TaskState.CANCELED: "canceled",
     TaskState.REJECTED: "failed",
 }
 """The library's name of each state; its client raises an error over any other name."""
@@ -77,10 +74,7 @@ def decode(method: str, params: bytes | memoryview) -> Operation:
 
     Raises MethodNotFound if the library has no such method, InvalidParams if a parameter is missing or wrong.
     """
-    operation = _METHODS.get(method)
-    if operation is None:
-        raise MethodNotFound(method)
-    return operation(read(params))
+    return decode_call(method, params, _METHODS, {}, fills=False)
 
 
 def _of_task(fields: Fields, kind: type[S]) -> S:

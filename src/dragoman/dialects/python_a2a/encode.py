@@ -17,7 +17,6 @@ from dragoman.dialects.extensions import unreadable_metadata
 from dragoman.dialects.python_a2a.decode import STATES
 from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03.encode import final, newest, submitted
-from dragoman.dialects.v03.errors import rest_error_status
 from dragoman.dialects.vendors import encode_part, text_of
 from dragoman.model.errors import A2AError
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
@@ -271,8 +270,3 @@ def encode_bare_error(error: A2AError) -> bytes:
     """Encode the answer to a bare message: a message whose content is the error, and `error`, as at `/stream`."""
     text = jsonrpc.clean(error.message)
     return msgspec.json.encode({"content": {"type": "error", "message": text}, "role": "system", "error": text})
-
-
-def error_status(error: A2AError) -> int:
-    """Return the HTTP status of an error, over JSON-RPC too."""
-    return rest_error_status(error)

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
+from dragoman.dialects.client.objects import FILE_BYTES, FILE_URLS, ReadBytes, unwrap_data
 from dragoman.dialects.json_bounds import EXACT_MAX
 from dragoman.dialects.json_fields import from_seq, named_skill, raw_bytes, timestamp_ms
 from dragoman.dialects.v03 import webhooks
@@ -143,11 +144,6 @@ def _short(chosen: str | None) -> bool:
 
 # -- everything, by fields ---------------------------------------------------------------------------------------------
 
-WRAPPED = "data_part_compat"
-"""Metadata key that marks `data` as `{"value": …}` around a value that is not an object; the official SDKs 1.x write
-it.
-"""
-
 ROLES = {"user": Role.USER, "agent": Role.AGENT, "ROLE_USER": Role.USER, "ROLE_AGENT": Role.AGENT}
 
 STATES = {state.removeprefix("TASK_STATE_").lower().replace("_", "-"): state for state in KNOWN_STATES} | {
@@ -156,16 +152,10 @@ STATES = {state.removeprefix("TASK_STATE_").lower().replace("_", "-"): state for
     "cancelled": TaskState.CANCELED,
 }
 
-_FILE_BYTES = ("bytes", "fileWithBytes", "file_with_bytes", "raw")
-_FILE_URI = ("uri", "fileWithUri", "file_with_uri", "url")
-
 _CONTENTS = ("text", "file", "data", "raw", "url")
 """The contents of a part without a tag; the last two are from 1.0, and some clients send them under 0.3's methods."""
 
 _OF_1 = "methods without a slash are of A2A 1.0: send A2A-Version: 1.0"
-
-ReadBytes = Callable[[str], bytes | None]
-"""Decodes the text of a file to bytes; None if it is not base64."""
 
 
 def decode(method: str, params: bytes | memoryview) -> Operation:
@@ -265,7 +255,7 @@ def list_tasks(fields: Fields) -> ListTasks:
 
 
 def _file(fields: Fields, metadata: dict[str, Any] | None, read_bytes: ReadBytes) -> Part:
-    encoded, url = fields.text(*_FILE_BYTES), fields.text(*_FILE_URI)
+    encoded, url = fields.text(*FILE_BYTES), fields.text(*FILE_URLS)
     if (encoded is None) == (url is None):
         raise InvalidParams(fields.path, "must have either bytes or uri")
     raw = None if encoded is None else read_bytes(encoded)
@@ -289,13 +279,6 @@ def _data(fields: Fields, wrapped: bool, metadata: dict[str, Any] | None) -> Par
         data = data["data"]
     data, metadata = unwrap_data(data, metadata)
     return Part(data=data, metadata=metadata)
-
-
-def unwrap_data(data: Any, metadata: dict[str, Any] | None) -> tuple[Any, dict[str, Any] | None]:
-    """Return the data and metadata of a data part whose value may be wrapped, because 0.3 knows only objects."""
-    if metadata and metadata.get(WRAPPED) is True and isinstance(data, dict) and data.keys() == {"value"}:
-        return data["value"], {name: value for name, value in metadata.items() if name != WRAPPED} or None
-    return data, metadata
 
 
 def _moment(fields: Fields, *names: str) -> int | None:
@@ -324,18 +307,19 @@ def checked_id(chosen: str, path: str) -> str:
     return chosen
 
 
-def _task_id(fields: Fields) -> str:
+def task_id(fields: Fields) -> str:
+    """Decode the id of a task, under any of its names."""
     return fields.required_text("id", "taskId", "task_id")
 
 
 def _get_task(fields: Fields) -> GetTask:
-    return GetTask(id=_task_id(fields), history_length=fields.count("historyLength", "history_length"))
+    return GetTask(id=task_id(fields), history_length=fields.count("historyLength", "history_length"))
 
 
 def resubscribe(fields: Fields) -> Subscribe:
     """Decode Subscribe. `fromSeq`, as a parameter or in the metadata, is our own."""
     after = from_seq(fields.find("fromSeq", "from_seq"), fields.mapping("metadata"))
-    return Subscribe(id=_task_id(fields), after=after)
+    return Subscribe(id=task_id(fields), after=after)
 
 
 SENDS: dict[str, type[SendMessage]] = {TABLE[kind].method: kind for kind in (SendMessage, StreamMessage)}
@@ -345,11 +329,11 @@ _DECODERS: dict[type[Operation], Callable[[Fields], Operation]] = {
     StreamMessage: lambda fields: send(fields, StreamMessage),
     GetTask: _get_task,
     ListTasks: list_tasks,
-    CancelTask: lambda fields: CancelTask(id=_task_id(fields), metadata=fields.mapping("metadata")),
+    CancelTask: lambda fields: CancelTask(id=task_id(fields), metadata=fields.mapping("metadata")),
     Subscribe: resubscribe,
     CreatePushConfig: webhooks.create,
     GetPushConfig: webhooks.get,
-    ListPushConfigs: lambda fields: ListPushConfigs(task_id=_task_id(fields)),
+    ListPushConfigs: lambda fields: ListPushConfigs(task_id=task_id(fields)),
     DeletePushConfig: webhooks.delete,
     GetExtendedCard: lambda fields: GetExtendedCard(),
 }

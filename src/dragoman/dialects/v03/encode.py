@@ -7,6 +7,7 @@ Invariant: the fields that the official 0.3 clients require are always present: 
 `messageId`, `final`, an object as `status.message`.
 """
 
+from collections.abc import Callable
 from typing import Any, assert_never
 
 import msgspec
@@ -14,9 +15,9 @@ from msgspec import UNSET
 
 from dragoman.dialects import push
 from dragoman.dialects.api import PushForm, Stands, Told, no_frames
+from dragoman.dialects.client.objects import WRAPPED
 from dragoman.dialects.extensions import PROGRESS, UNREADABLE, USAGE, progress_metadata, usage_metadata
 from dragoman.dialects.v03.card import card
-from dragoman.dialects.v03.decode import WRAPPED
 from dragoman.model.card import AgentCard
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -37,7 +38,7 @@ def encode_result(operation: Operation, result: Result) -> bytes:
         case Message():
             return encode_message(result)
         case TaskPage():
-            return msgspec.json.encode(_page(operation, result))
+            return msgspec.json.encode(page_of(operation, result, task))
         case PushConfig():
             return msgspec.json.encode(_push_config(result))
         case AgentCard():
@@ -75,13 +76,17 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
 
 def status_update(head: TaskHead, event: StatusChanged) -> Json:
     """Build a TaskStatusUpdateEvent (A2A 0.3 §7.2.2)."""
+    return {"kind": "status-update", **status_members(head, event, status_of)}
+
+
+def status_members(head: TaskHead, event: StatusChanged, encode_status: Callable[[TaskStatus], Json]) -> Json:
+    """Build the members of a status update, without its kind."""
     status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
     return present(
         {
-            "kind": "status-update",
             "taskId": head.id,
             "contextId": head.context_id,
-            "status": status_of(status),
+            "status": encode_status(status),
             "final": final(event.state),
             "metadata": event_metadata(event),
         }
@@ -90,11 +95,15 @@ def status_update(head: TaskHead, event: StatusChanged) -> Json:
 
 def artifact_update(head: TaskHead, event: ArtifactChunk) -> Json:
     """Build a TaskArtifactUpdateEvent (A2A 0.3 §7.2.3)."""
+    return {"kind": "artifact-update", **chunk_members(head, event, artifact_of(event.artifact))}
+
+
+def chunk_members(head: TaskHead, event: ArtifactChunk, artifact: Json) -> Json:
+    """Build the members of an artifact update, without its kind."""
     return {
-        "kind": "artifact-update",
         "taskId": head.id,
         "contextId": head.context_id,
-        "artifact": artifact_of(event.artifact),
+        "artifact": artifact,
         "append": event.append,
         "lastChunk": event.last_chunk,
     }
@@ -125,7 +134,7 @@ def message(said: Message) -> Json:
         "kind": "message",
         "messageId": said.message_id,
         "role": ROLES[said.role],
-        "parts": [_part(each) for each in said.parts],
+        "parts": [encode_part(each) for each in said.parts],
     }
     if said.context_id is not None:
         body["contextId"] = said.context_id
@@ -204,7 +213,7 @@ def artifact_of(artifact: Artifact) -> Json:
         body["name"] = artifact.name
     if artifact.description is not None:
         body["description"] = artifact.description
-    body["parts"] = [_part(each) for each in artifact.parts]
+    body["parts"] = [encode_part(each) for each in artifact.parts]
     if artifact.metadata:
         body["metadata"] = artifact.metadata
     if artifact.extensions:
@@ -212,31 +221,35 @@ def artifact_of(artifact: Artifact) -> Json:
     return body
 
 
-def _part(part: Part) -> Json:
+def encode_part(part: Part, tag: str = "kind", *, wraps: bool = True) -> Json:
+    """Build a Part (A2A 0.3 §6.5), whose type is in `tag`. Without `wraps` its data may be any value."""
     metadata = part.metadata
     body: Json
     if part.text is not None:
-        body = {"kind": "text", "text": part.text}
+        body = {tag: "text", "text": part.text}
     elif part.raw is not None or part.url is not None:
         content: Json = {"uri": part.url} if part.raw is None else {"bytes": part.raw}
         if part.media_type:
             content["mimeType"] = part.media_type
         if part.filename:
             content["name"] = part.filename
-        body = {"kind": "file", "file": content}
-    else:
+        body = {tag: "file", "file": content}
+    elif wraps or part.data is UNSET:
         data, metadata = plain_data(part)
-        body = {"kind": "data", "data": data}
+        body = {tag: "data", "data": data}
+    else:
+        body = {tag: "data", "data": part.data}
     if metadata:
         body["metadata"] = metadata
     return body
 
 
-def _page(operation: Operation, page: TaskPage) -> Json:
+def page_of(operation: Operation, page: TaskPage, encode_task: Callable[[Record, int | None, bool], Json]) -> Json:
+    """Build a page of tasks, as 1.0 has it: 0.3 has no list."""
     artifacts = isinstance(operation, ListTasks) and operation.include_artifacts
     limit = history_limit(operation)
     return {
-        "tasks": [task(record, limit, artifacts) for record in page.records],
+        "tasks": [encode_task(record, limit, artifacts) for record in page.records],
         "nextPageToken": page.next_page_token,
         "pageSize": page.page_size,
         "totalSize": page.total_size,

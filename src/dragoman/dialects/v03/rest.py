@@ -17,20 +17,21 @@ from urllib.parse import unquote
 import msgspec
 
 from dragoman.dialects.api import RestRequest, no_frames
+from dragoman.dialects.client.objects import ReadBytes
 from dragoman.dialects.json_fields import check_text, raw_bytes
 from dragoman.dialects.v03 import decode, webhooks
 from dragoman.dialects.v03.card import proto_card
-from dragoman.dialects.v03.decode import ReadBytes
 from dragoman.dialects.v03.encode import (
     Json,
-    event_metadata,
-    final,
+    chunk_members,
     history_limit,
     newest,
+    page_of,
     plain_data,
     present,
     push_config,
     record_metadata,
+    status_members,
     submitted,
 )
 from dragoman.dialects.v03.fields import Fields, read
@@ -203,7 +204,7 @@ class ProtoJson:
             case Message():
                 return self.encode_message(result)
             case TaskPage():
-                return msgspec.json.encode(self._page(operation, result))
+                return msgspec.json.encode(page_of(operation, result, self._task))
             case PushConfig():
                 return msgspec.json.encode(_push_config(result))
             case AgentCard():
@@ -229,23 +230,10 @@ class ProtoJson:
             case Submitted():
                 return (self.encode_snapshot(submitted(head, event), None),)
             case StatusChanged():
-                status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
-                update = {
-                    "taskId": head.id,
-                    "contextId": head.context_id,
-                    "status": self._status(status),
-                    "final": final(event.state),
-                    "metadata": event_metadata(event),
-                }
-                return (msgspec.json.encode({"statusUpdate": present(update)}),)
+                update = status_members(head, event, self._status)
+                return (msgspec.json.encode({"statusUpdate": update}),)
             case ArtifactChunk():
-                chunk = {
-                    "taskId": head.id,
-                    "contextId": head.context_id,
-                    "artifact": self._artifact(event.artifact),
-                    "append": event.append,
-                    "lastChunk": event.last_chunk,
-                }
+                chunk = chunk_members(head, event, self._artifact(event.artifact))
                 return (msgspec.json.encode({"artifactUpdate": chunk}),)
             case _:
                 return no_frames(event)
@@ -261,16 +249,6 @@ class ProtoJson:
                 "metadata": record_metadata(record),
             }
         )
-
-    def _page(self, operation: Operation, page: TaskPage) -> Json:
-        artifacts = isinstance(operation, ListTasks) and operation.include_artifacts
-        limit = history_limit(operation)
-        return {
-            "tasks": [self._task(record, limit, artifacts) for record in page.records],
-            "nextPageToken": page.next_page_token,
-            "pageSize": page.page_size,
-            "totalSize": page.total_size,
-        }
 
     def _status(self, status: TaskStatus) -> Json:
         told = None if status.message is None else self.message(status.message)

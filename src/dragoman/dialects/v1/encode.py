@@ -3,6 +3,7 @@
 Invariant: nothing is written that is not in the 1.0 proto, because the official clients refuse unknown fields.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -256,23 +257,30 @@ def encode_push_configs(configs: PushConfig | tuple[PushConfig, ...]) -> bytes:
 # -- webhooks ----------------------------------------------------------------------------------------------------------
 
 
-def encode_push(head: TaskHead, told: Told, stands: Stands) -> bytes:
-    """Encode `task` for the current task and its beginning, `statusUpdate`, or `artifactUpdate` with the whole
-    artifact.
+def push_frames(
+    encode_event: Callable[[TaskHead, Event, Record | None], tuple[bytes, ...]],
+    encode_snapshot: Callable[[Record, int | None], bytes],
+) -> Callable[[TaskHead, Told, Stands], bytes]:
+    """Return the encoder of webhook bodies that are frames of a stream: `task` for the current task and its beginning,
+    `statusUpdate`, or `artifactUpdate` with the whole artifact.
     """
-    match told:
-        case StatusChanged():
-            (body,) = encode_event(head, told, None)
-        case Artifact():
-            (body,) = encode_event(head, ArtifactChunk(told, append=False, last_chunk=True), None)
-        case _:
-            body = encode_snapshot(stands(), None)
-    return body
+
+    def encode_push(head: TaskHead, told: Told, stands: Stands) -> bytes:
+        match told:
+            case StatusChanged():
+                (body,) = encode_event(head, told, None)
+            case Artifact():
+                (body,) = encode_event(head, ArtifactChunk(told, append=False, last_chunk=True), None)
+            case _:
+                body = encode_snapshot(stands(), None)
+        return body
+
+    return encode_push
 
 
 FORM = PushForm(
     content_type="application/a2a+json",
-    encode=encode_push,
+    encode=push_frames(encode_event, encode_snapshot),
     authorization=push.official,
     signature=push.standard_signature,
 )

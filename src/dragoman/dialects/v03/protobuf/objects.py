@@ -13,11 +13,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from dragoman.dialects.client.objects import derive_id
+from dragoman.dialects.client.objects import derive_id, unwrap_data
 from dragoman.dialects.json_fields import raw_bytes
 from dragoman.dialects.protobuf.fields import EnumForm, Form, map_fields
 from dragoman.dialects.protobuf.values import fill_struct, struct_dict
-from dragoman.dialects.v03.decode import unwrap_data
 from dragoman.dialects.v03.encode import plain_data
 from dragoman.dialects.v03.protobuf.messages import pb
 from dragoman.dialects.v03.rest import STATES as STATE_NAMES
