@@ -202,6 +202,12 @@ def test_violations_of_the_other_requests() -> None:
     assert violations("ListTaskPushNotificationConfigs", {"pageSize": -1}) == {"task_id", "page_size"}
 
 
+@pytest.mark.parametrize("metadata", [None, {}, {"a": 1}])
+def test_the_client_reads_the_metadata_of_a_part_as_it_came(metadata: dict[str, Any] | None) -> None:
+    said = Message(message_id="m1", role=Role.AGENT, parts=(Part(text="hello", metadata=metadata),))
+    assert TONGUE.read_update(GRPC.encode_message(said)) == (said,)
+
+
 def test_a_time_is_rounded_up_to_milliseconds() -> None:
     body = ParseDict({"statusTimestampAfter": "2026-11-20T07:00:00.123456Z"}, pb.ListTasksRequest())
     assert GRPC.decode("ListTasks", body.SerializeToString()) == ListTasks(status_after_ms=1_795_158_000_124)

@@ -19,7 +19,7 @@ def _message_id(given: pb.Message) -> str:
     return derive_id("msg", given.SerializeToString(deterministic=True))
 
 
-PART = map_fields(Part, pb.Part, assumes=["text"], cleans=["text"])
+PART = map_fields(Part, pb.Part, assumes=["text"], cleans=["text"], keeps_empty=True)
 MESSAGE = map_fields(
     Message, pb.Message, forms={"parts": PART}, enums={"role": ROLES}, fallbacks={"message_id": _message_id}
 )
