@@ -263,6 +263,24 @@ def test_a_skill_that_is_no_name_is_metadata_like_any_other(skill: object) -> No
     assert operation.metadata == {"skill": skill}
 
 
+def test_of_a_field_in_both_spellings_the_one_that_says_something_counts() -> None:
+    for method, first, second in (
+        ("GetTaskPushNotificationConfig", {"taskId": "t", "id": "p"}, {"task_id": "t", "id": "p"}),
+        ("ListTasks", {"contextId": "c", "pageToken": "7"}, {"context_id": "c", "page_token": "7"}),
+        ("ListTasks", {"includeArtifacts": True}, {"include_artifacts": True}),
+    ):
+        empty = dict.fromkeys([*first, *second], "")
+        if "includeArtifacts" in first:
+            empty = dict.fromkeys(empty, False)
+        assert decode(method, **empty | first) == decode(method, **empty | second) == decode(method, **first)
+    configuration = {"acceptedOutputModes": [], "accepted_output_modes": ["a/b"]}
+    assert decode("SendMessage", message=MESSAGE, configuration=configuration).accepted_output_modes == ("a/b",)
+
+
+def test_a_number_that_is_zero_says_something() -> None:
+    assert decode("GetTask", id="t", historyLength=0, history_length=5).history_length == 0
+
+
 def test_of_keys_that_come_twice_the_last_counts() -> None:
     operation = JSONRPC.decode("GetTask", b'{"id":"a","id":"b"}')
     assert isinstance(operation, GetTask)
