@@ -12,7 +12,7 @@ from dragoman.store.postgres.database.statements import read_statements
 from dragoman.store.sql.statements import statements_for_postgres
 from tests.postgres import PostgresServer
 from tests.soak import times
-from tests.store.postgres.test_statements import nodes
+from tests.store.postgres.database import nodes
 
 TASKS = times(100_000, 1_000_000)
 

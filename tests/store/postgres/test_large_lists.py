@@ -1,7 +1,7 @@
 """Lists over 100,000 tasks: what a page reads does not grow with them, whether PostgreSQL has statistics or not."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any, NamedTuple, NoReturn, cast
 
 import asyncpg
@@ -24,6 +24,7 @@ from dragoman.store.sql.receipts import NEWEST, ReceiptTable
 from dragoman.store.sql.statements import statements_for_postgres
 from dragoman.store.sql.tasks import TaskTable
 from tests.postgres import PostgresServer
+from tests.store.postgres.database import nodes
 
 TASKS, OWNERS, AGENTS = 100_000, 4, 5
 
@@ -103,13 +104,6 @@ class Explaining:
         if not self._reads_on:
             raise Explained
         return cast("list[Any]", await self._connection.fetch(text, *values))
-
-
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every node of a plan."""
-    yield plan
-    for child in plan.get("Plans", ()):
-        yield from nodes(child)
 
 
 def door_of(explaining: Explaining) -> Door:

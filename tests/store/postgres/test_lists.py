@@ -15,6 +15,7 @@ from dragoman.store.postgres import listing
 from dragoman.store.postgres.transfer import check
 from tests.store.cases import test_lists
 from tests.store.cases.bench import START_MS, Bench, Case, SetClock, cases_of, ending, new_task
+from tests.store.postgres.database import connected
 
 CASES = cases_of(test_lists)
 
@@ -43,15 +44,6 @@ async def opened(url: str, holder: str = "h1") -> AsyncIterator[Store]:
         yield store
     finally:
         await store.close()
-
-
-@asynccontextmanager
-async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(url)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 async def until(connection: asyncpg.Connection, question: str, answer: object) -> None:

@@ -4,10 +4,9 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import asyncpg
 import pytest
 from msgspec.structs import replace
 
@@ -19,9 +18,12 @@ from dragoman.store.postgres.database.address import Address, parse_address
 from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.replicas import DatabaseClock, Heart, SharedReplicas
 from dragoman.store.replicas import Heartbeat, ReplicaBuried, ReplicaFenced
+from tests.kit.places import beside
+from tests.kit.waiting import until
 from tests.postgres import PostgresServer
 from tests.store.cases.bench import new_task
 from tests.store.cases.deliveries import telling, webhook
+from tests.store.postgres.database import connected
 
 PATIENCE_S = 60
 
@@ -54,12 +56,6 @@ async def replicas(
     finally:
         await opened.close()
         await pool.close()
-
-
-async def wait_for(met: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not met():
-            await asyncio.sleep(0.01)
 
 
 class Fences:
@@ -125,7 +121,7 @@ async def test_a_replica_that_was_declared_dead_hears_of_it_and_may_begin_anew(
         fences = Fences(mine)
         await mine.join("one", address="", agents=())
         postgres_server.execute("UPDATE dragoman.replicas SET dead = true", database=address.database)
-        await wait_for(lambda: fences.back == ["one"])
+        await until(lambda: fences.back == ["one"])
         assert fences.lost == ["one"]
         await mine.join("other", address="", agents=())
         assert [one.id for one in await mine.all()] == ["other"]
@@ -138,7 +134,7 @@ async def test_a_heartbeat_that_ran_out_is_not_renewed(postgres_server: Postgres
         await mine.join("one", address="", agents=())
         past = "UPDATE dragoman.replicas SET beats_until = clock_timestamp() - interval '1 ms'"
         postgres_server.execute(past, database=address.database)
-        await wait_for(lambda: fences.lost == ["one"])
+        await until(lambda: fences.lost == ["one"])
         assert not await mine.alive("one")
 
 
@@ -151,7 +147,7 @@ async def test_a_replica_without_its_database_gives_up_before_its_lease_ends_and
             await mine.join("one", address="", agents=())
             server.stop(signal.SIGQUIT)
             stopped_s = time.monotonic()
-            await wait_for(lambda: fences.lost == ["one"])
+            await until(lambda: fences.lost == ["one"])
             assert joined_s + QUICK.lease_s * 0.9 <= fences.lost_s[0]
             age = mine.beat_age_s
             assert age is not None
@@ -160,7 +156,7 @@ async def test_a_replica_without_its_database_gives_up_before_its_lease_ends_and
             with pytest.raises(StoreError):
                 await mine.join("other", address="", agents=())
             server.start()
-            await wait_for(lambda: fences.back == ["one"])
+            await until(lambda: fences.back == ["one"])
             assert not await mine.alive("one")
             await mine.join("other", address="", agents=())
             assert [one.id for one in await mine.all()] == ["other"]
@@ -198,7 +194,7 @@ async def test_the_time_of_the_store_is_that_of_the_database(used_postgres_url: 
         await mine.join("one", address="", agents=())
         assert abs(clock.now_ms() - time.time() * 1000) < 5_000, "from the first moment on"
         clock.measured(wrong_ms, time.monotonic(), time.monotonic())
-        await wait_for(lambda: abs(clock.now_ms() - time.time() * 1000) < 5_000)
+        await until(lambda: abs(clock.now_ms() - time.time() * 1000) < 5_000)
 
 
 def test_a_clock_moves_no_further_than_a_measurement_demands() -> None:
@@ -236,9 +232,9 @@ async def test_no_error_of_this_program_ends_the_heartbeats(
     beat = "SELECT * FROM odd WHERE $1::text[] IS NOT NULL AND $2::float8 > 0 AND $3::text[] IS NOT NULL"
     heart = Heart(address, QUICK, beat, lambda: None)
     try:
-        await wait_for(lambda: "error of this program" in caplog.text)  # a beat has no answer
+        await until(lambda: "error of this program" in caplog.text)  # a beat has no answer
         postgres_server.execute("INSERT INTO odd VALUES ('{}', 1)", "SELECT 1", database=address.database)
-        await wait_for(lambda: bool(heart.answers))
+        await until(lambda: bool(heart.answers))
     finally:
         await heart.end()
 
@@ -264,10 +260,7 @@ async def test_a_process_that_begins_anew_counts_and_claims_under_its_new_id(use
 
 async def test_tasks_wait_for_a_replica_of_their_agent(used_postgres_url: str) -> None:
     """Replicas with different agents may restart at the same moment: the first to start fails no task of the others."""
-    store = open_store(used_postgres_url, SystemClock())
-    await store.open("h1")
-    connection = await asyncpg.connect(used_postgres_url)
-    try:
+    async with beside(used_postgres_url, "h1") as store, connected(used_postgres_url) as connection:
         await store.replicas.join("h1", address="", agents=("echo",))
         for holder, agent in (("stopped", "other"), ("killed", "third")):
             await store.replicas.join(holder, address="", agents=(agent,))
@@ -283,16 +276,10 @@ async def test_tasks_wait_for_a_replica_of_their_agent(used_postgres_url: str) -
         await connection.execute(PASS, 90.0)
         assert [stored.head.id for stored in await store.claim("h1", 10, None)] == ["other", "nobody's"]
         assert [stored.head.id for stored in await store.claim("killed again", 10, ("third",))] == ["third"]
-    finally:
-        await connection.close()
-        await store.close()
 
 
 async def test_a_task_waits_for_its_agent_from_when_it_could_run(used_postgres_url: str) -> None:
-    store = open_store(used_postgres_url, SystemClock())
-    await store.open("h1")
-    connection = await asyncpg.connect(used_postgres_url)
-    try:
+    async with beside(used_postgres_url, "h1") as store, connected(used_postgres_url) as connection:
         await store.replicas.join("h1", address="", agents=("echo",))
         await store.create(new_task("new", agent="other", holder=None, at=store.clock.now_ms()))
         await store.create(new_task("old", agent="other", holder=None, at=1))
@@ -302,6 +289,3 @@ async def test_a_task_waits_for_its_agent_from_when_it_could_run(used_postgres_u
         await store.replicas.serve("h1", ("echo", "other"))
         await store.replicas.serve("h1", ("echo",))  # a reload has taken the agent away
         assert await store.claim("h1", 10, None, absent_s=1) == ()
-    finally:
-        await connection.close()
-        await store.close()

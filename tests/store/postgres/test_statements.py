@@ -2,17 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
-from typing import Any
 
 import asyncpg
 from msgspec.structs import replace
 
-from dragoman.model.ids import SystemClock
-from dragoman.store.open import open_store
 from dragoman.store.postgres.database.statements import read_statements
 from dragoman.store.sql.statements import statements_for_postgres
+from tests.kit.places import beside
 from tests.store.cases.bench import by_run, chunk, ending, new_task
+from tests.store.postgres.database import connected, nodes
 
 FIND = "EXPLAIN (ANALYZE, FORMAT JSON) " + read_statements("tasks.sql", "dragoman")["find"]
 
@@ -25,13 +23,6 @@ OFFERED = read_statements("looks.sql", "dragoman")["offered"]
 ORPHANS = read_statements("looks.sql", "dragoman")["orphans"]
 
 OVERDUE = statements_for_postgres()["overdue"]
-
-
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every node of a plan."""
-    yield plan
-    for child in plan.get("Plans", ()):
-        yield from nodes(child)
 
 
 async def rows_read(connection: asyncpg.Connection, sql: str, *values: object) -> float:
@@ -58,10 +49,7 @@ async def scanned(connection: asyncpg.Connection, *values: object) -> set[str]:
 
 
 async def test_no_more_is_read_of_a_foreign_task_than_who_owns_it(used_postgres_url: str) -> None:
-    store = open_store(used_postgres_url, SystemClock())
-    await store.open("h1")
-    connection = await asyncpg.connect(used_postgres_url)
-    try:
+    async with beside(used_postgres_url, "h1") as store, connected(used_postgres_url) as connection:
         await store.create(new_task("t1"))
         await store.append(by_run("t1", chunk("a")))
         await store.create(new_task("t2", owner="bob"))
@@ -72,26 +60,17 @@ async def test_no_more_is_read_of_a_foreign_task_than_who_owns_it(used_postgres_
             assert await scanned(connection, "t2", "ann", "echo", None) <= {"tasks", "scopes"}
             assert await scanned(connection, "none", "ann", "echo", None) <= {"tasks", "scopes"}
             await connection.execute("ANALYZE")
-    finally:
-        await connection.close()
-        await store.close()
 
 
 async def test_a_replica_that_dies_while_it_claims_does_not_claim_from_itself(used_postgres_url: str) -> None:
     """The statement finds that it is dead, although it was alive when the store looked before."""
-    store = open_store(used_postgres_url, SystemClock())
-    await store.open("h1")
-    connection = await asyncpg.connect(used_postgres_url)
-    try:
+    async with beside(used_postgres_url, "h1") as store, connected(used_postgres_url) as connection:
         for name in ("h1", "h2"):
             await store.replicas.join(name, address="", agents=("echo",))
         await store.create(new_task("t1", holder="h1"))
         await store.replicas.leave("h1")
         assert await connection.fetch(CLAIM, "h1", 10, 0, ["echo"], 0, 300, True) == []
         assert len(await connection.fetch(CLAIM, "h2", 10, 0, ["echo"], 0, 300, True)) == 1
-    finally:
-        await connection.close()
-        await store.close()
 
 
 async def test_a_claim_reads_as_much_as_it_may_take_however_much_waits_elsewhere(postgres_url: str) -> None:
@@ -99,10 +78,7 @@ async def test_a_claim_reads_as_much_as_it_may_take_however_much_waits_elsewhere
 
     Nothing is read of those that it may not take, nor of those that have ended.
     """
-    store = open_store(postgres_url, SystemClock())
-    await store.open("h1")
-    connection = await asyncpg.connect(postgres_url)
-    try:
+    async with beside(postgres_url, "h1") as store, connected(postgres_url) as connection:
         await never_analyzed(connection)
         await store.replicas.join("h1", address="", agents=("echo",))
         await store.create(new_task("t1", holder="h1"))
@@ -124,16 +100,10 @@ async def test_a_claim_reads_as_much_as_it_may_take_however_much_waits_elsewhere
             read = await rows_read(connection, CLAIM, "h1", 20, 0, ["echo"], 0, 300, True)
             assert 20 <= read < 20 * 4 * 4, f"the planner knows {known}"
             await connection.execute("ANALYZE")
-    finally:
-        await connection.close()
-        await store.close()
 
 
 async def test_a_look_for_canceled_tasks_reads_no_others(used_postgres_url: str) -> None:
-    store = open_store(used_postgres_url, SystemClock())
-    await store.open("h1")
-    connection = await asyncpg.connect(used_postgres_url)
-    try:
+    async with beside(used_postgres_url, "h1") as store, connected(used_postgres_url) as connection:
         for number in range(200):
             store.create(new_task(f"t{number}", holder="h1"))
         await store.create(new_task("last", holder="h1"))
@@ -141,16 +111,10 @@ async def test_a_look_for_canceled_tasks_reads_no_others(used_postgres_url: str)
         await connection.execute("ANALYZE")
         assert await store.cancels("h1") == ("last",)
         assert await rows_read(connection, CANCELS, "h1") == 1
-    finally:
-        await connection.close()
-        await store.close()
 
 
 async def test_a_look_for_what_was_offered_or_is_late_reads_no_others(used_postgres_url: str) -> None:
-    store = open_store(used_postgres_url, SystemClock())
-    await store.open("h1")
-    connection = await asyncpg.connect(used_postgres_url)
-    try:
+    async with beside(used_postgres_url, "h1") as store, connected(used_postgres_url) as connection:
         made = [store.create(new_task("last", holder="h1"))]
         for number in range(200):
             new = new_task(f"t{number}", holder="h1")
@@ -166,17 +130,11 @@ async def test_a_look_for_what_was_offered_or_is_late_reads_no_others(used_postg
             await connection.execute("ANALYZE")
         assert await rows_read(connection, OFFERED, "h1") == 1
         assert await rows_read(connection, OVERDUE, 10, 5) == 1
-    finally:
-        await connection.close()
-        await store.close()
 
 
 async def test_a_look_for_orphans_reads_one_task_for_each_parent_that_it_looks_at(postgres_url: str) -> None:
     """2,000 parents wait for five tasks each, and the last one has ended."""
-    store = open_store(postgres_url, SystemClock())
-    await store.open("h1")
-    connection = await asyncpg.connect(postgres_url)
-    try:
+    async with beside(postgres_url, "h1") as store, connected(postgres_url) as connection:
         await never_analyzed(connection)
         new = new_task("last", holder="h1")
         await store.create(replace(new, head=replace(new.head, parent="p1999")))
@@ -199,6 +157,3 @@ async def test_a_look_for_orphans_reads_one_task_for_each_parent_that_it_looks_a
             found += [head.id for head in heads]
             looks += 1
         assert (found, looks) == (["last"], 41)
-    finally:
-        await connection.close()
-        await store.close()
