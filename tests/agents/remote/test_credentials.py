@@ -15,6 +15,7 @@ KEY = "upstream-key-123456"
         ({"Authorization": f"Bearer {KEY}"}, {KEY}),
         ({"Authorization": "Basic dXM6c2VjcmV0LXdvcmQ="}, {"dXM6c2VjcmV0LXdvcmQ=", "us:secret-word", "secret-word"}),
         ({"Authorization": "Basic §"}, {"§"}),
+        ({"Authorization": "Basic dXM6!c2Vj"}, {"dXM6!c2Vj"}),
     ],
 )
 def test_the_secret_of_a_header_is_known_without_its_scheme(headers: dict[str, str], secrets: set[str]) -> None:

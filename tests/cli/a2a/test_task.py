@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dragoman.cli.a2a.reference import CARD_BYTES_MAX
 from tests.cli.a2a.command import Shell
 from tests.cli.a2a.peer import serve_http
 
@@ -190,6 +191,13 @@ def test_validation_reads_a_card_to_its_leaves(shell: Shell, demo: str, field: s
         ran = shell.run("card", "get", "-a", f"{url}/mine", "--validate", "-o", "json")
     assert (ran.status, ran.json["error"]["code"]) == (1, "A2ACLI_ERR_CARD_INVALID")
     assert fault in ran.json["error"]["message"]
+
+
+def test_a_file_that_is_too_large_for_a_card_is_said_to_be(shell: Shell) -> None:
+    (shell.work / "large.json").write_bytes(b" " * (CARD_BYTES_MAX + 1))
+    error = shell.run("card", "get", "-a", "./large.json", "-o", "json").json["error"]
+    assert error["code"] == "A2ACLI_ERR_CARD_INVALID"
+    assert "it is larger than 8 MB" in error["message"]
 
 
 @pytest.mark.parametrize(
