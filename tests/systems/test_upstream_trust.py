@@ -13,10 +13,10 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from dragoman import Agent, Context
-from dragoman.agents.remote.access import UpstreamAddress
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.client import ApiKey, BearerToken, ClientCredentials, connect
 from dragoman.client.credentials import Credentials
+from dragoman.config import Upstream, UpstreamCredentials
 from dragoman.engine.api import CheckResult
 from dragoman.model.card import Profile
 from dragoman.model.message import Part
@@ -124,8 +124,7 @@ async def test_what_an_upstream_repeats_of_what_it_was_shown_reaches_nobody(
 async def test_our_key_is_not_told_to_a_caller_whose_own_another_agent_forwards() -> None:
     other = UpstreamAgent(
         Profile(id="other", name="Other", description="Ours", version="0.1", skills=()),
-        UpstreamAddress(url="http://127.0.0.1:9"),
-        forwards=True,
+        Upstream(url="http://127.0.0.1:9", credentials=UpstreamCredentials(forward=True)),
     )
     async with (
         web_site(*repeating([])) as url,
