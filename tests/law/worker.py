@@ -13,7 +13,7 @@ from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.bindings.http import HttpRequest
 from dragoman.bindings.limits import make_limits
 from dragoman.bindings.routes import NOTHING, Route
-from dragoman.bindings.workers import Workers
+from dragoman.bindings.workers import WorkerBinding
 from dragoman.dialects.beeos.decode import decode as decode_beeos
 from dragoman.dialects.beeos.errors import CODES
 from dragoman.model.card import Profile
@@ -66,7 +66,7 @@ class WorkerStage(Stage):
             receive=receive,
             body_arrived=True,
         )
-        workers = Workers(self.engine.operations, {"agent": self.agents["agent"]}, LIMITS)
+        workers = WorkerBinding(self.engine.operations, {"agent": self.agents["agent"]}, LIMITS)
         try:
             response = await workers.answer(request)
         except A2AError as error:

@@ -13,7 +13,7 @@ from dragoman.agents.worker.attendance import Attendance
 from dragoman.bindings.http import Gone, HttpRequest, HttpResponse
 from dragoman.bindings.limits import make_limits
 from dragoman.bindings.routes import Route
-from dragoman.bindings.workers import Workers
+from dragoman.bindings.workers import WorkerBinding
 from dragoman.dialects.api import PushForm
 from dragoman.engine.announcements import PutOff, Step
 from dragoman.engine.api import Run, Runner
@@ -155,7 +155,7 @@ class Place:
         self.process = Process(name)
         self.process.dead = True
         self.serving: Engine | None = None
-        self.workers: Workers
+        self.workers: WorkerBinding
         """The endpoint of workers in the present process."""
         self.deaf = 0.0
         """How likely a message between a client and this replica is lost, together with the connection."""
@@ -264,7 +264,7 @@ class Place:
             if hired is not None:
                 hired.leases.serve(engine.worker_tasks)
                 hired.leases.presence.attend(attendance)
-                self.workers = Workers(engine.operations, {HIRED: hired}, LIMITS)
+                self.workers = WorkerBinding(engine.operations, {HIRED: hired}, LIMITS)
             await engine.start(JobGroup(group))
             courier.start(JobGroup(group))
             renewing = group.create_task(attendance.run())

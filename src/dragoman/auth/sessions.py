@@ -20,7 +20,7 @@ from dragoman.model.errors import Unavailable
 from dragoman.model.ids import Clock
 from dragoman.model.principal import AccessRole, Principal
 from dragoman.store.api import StoreError
-from dragoman.store.codec import Unreadable, decode
+from dragoman.store.codec import DamagedRow, decode
 from dragoman.store.keyring import KeyRing, key_state
 from dragoman.store.shared import Shared
 from dragoman.telemetry.coalescing import about
@@ -159,7 +159,7 @@ class OperatorSessions:
             return None
         try:
             stored = decode(_SESSIONS, entry.value)
-        except Unreadable as error:  # it admits nobody
+        except DamagedRow as error:  # it admits nobody
             log.error("a session of the console cannot be read: %s", error, extra=about("sessions"))
             return None
         if now_ms >= _ends_ms(stored) or not await self._admits(stored, now_ms):

@@ -44,7 +44,7 @@ SERVER_NOTES = frozenset({".delivered", ".reported", ".used"})
 NO_CONTENT = HttpResponse(204, [], b"")
 
 
-class Workers:
+class WorkerBinding:
     """The endpoint of all agents that workers serve. `agents` is by id, and may change at any time.
 
     `stops` has the keys that an operator stopped.

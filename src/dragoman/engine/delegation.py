@@ -15,7 +15,7 @@ from dragoman.engine.delegated_tasks import DelegatedTasks
 from dragoman.engine.effects import ParentRun
 from dragoman.engine.files import Files
 from dragoman.engine.handlers.audit import Trail
-from dragoman.engine.intake import Origin, Taken
+from dragoman.engine.intake import AcceptedMessage, Origin
 from dragoman.engine.leases import Neighbours
 from dragoman.engine.lineage import check_lineage, child_of
 from dragoman.engine.log import Log
@@ -46,7 +46,7 @@ LATE = "{} did not finish in time."
 
 DELETED = "The task of {} was deleted before its outcome was read."
 
-Send = Callable[[Runner | None, Call, SendMessage, Origin | None], Awaitable[Taken | Message]]
+Send = Callable[[Runner | None, Call, SendMessage, Origin | None], Awaitable[AcceptedMessage | Message]]
 """Sends a message to an agent. Without a runner, other replicas serve it. `Origin` makes the task a delegation."""
 
 
@@ -182,7 +182,7 @@ class Delegations:
 
     async def _send_as_caller(
         self, run: ParentRun, agent: str, send: SendMessage, origin: Origin | None = None
-    ) -> Taken:
+    ) -> AcceptedMessage:
         """Send to the agent as it is served now, on behalf of the parent's caller. Raises A2AError or StoreError.
 
         An answer to an agent that nobody serves, but was served lately, raises Unavailable.

@@ -65,7 +65,7 @@ class Origin(Struct, frozen=True):
     deadline_ms: int | None
 
 
-class Taken(Struct, frozen=True):
+class AcceptedMessage(Struct, frozen=True):
     """A message that was written to a task: `task` is pinned, `seq` is the log's length after the message.
 
     `repeated` says that an earlier call had written the message, and nothing was written now.
@@ -104,7 +104,7 @@ class Intake:
 
     async def take(
         self, runner: Runner | None, call: Call, send: SendMessage, origin: Origin | None = None
-    ) -> Taken | Message:
+    ) -> AcceptedMessage | Message:
         """Write the message to its task, or as a new task, and start or resume the run.
 
         Without a `runner` the agent is served by other replicas only: the task is left to them.
@@ -165,11 +165,11 @@ class Intake:
         except BaseException:
             task.unpin()
             raise
-        return Taken(task, len(new.events), repeated=False)
+        return AcceptedMessage(task, len(new.events), repeated=False)
 
     async def _answer_directly(
         self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None
-    ) -> Taken | Message | None:
+    ) -> AcceptedMessage | Message | None:
         """Let an agent answer that needs no task; None if this message needs one. Raises UnsupportedOperation.
 
         A repeated call gets the same answer. That is a task if the call was first made to a replica that does not serve
@@ -191,7 +191,7 @@ class Intake:
 
     async def _add_webhook(
         self, webhooks: WebhookOperations, call: Call, config: PushConfig, task: Log, new: NewTask
-    ) -> NewTask | Taken | Message:
+    ) -> NewTask | AcceptedMessage | Message:
         """Add the webhook that a message asks for to its new task, or return the outcome of a repeated call."""
         dedupe = new.dedupe
         if dedupe is not None and (repeat := await self._store.recall(dedupe.key)) is not None:
@@ -212,7 +212,7 @@ class Intake:
         if used >= most and (dedupe is None or not await self._known(call, dedupe)):
             raise policy.over_tokens(most, now_ms)
 
-    async def _repeated(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> Taken | Message | None:
+    async def _repeated(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> AcceptedMessage | Message | None:
         """The outcome of the same call before; None if that was another call, or was refused.
 
         A Message is none in a dialect that has no Message for an answer.
@@ -225,7 +225,7 @@ class Intake:
         if task.terminal and refusal_of(task.record()) is not None:
             task.unpin()
             return None
-        return Taken(task, repeat.seq, repeated=True)
+        return AcceptedMessage(task, repeat.seq, repeated=True)
 
     def _instead(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> Dedupe | None:
         """The dedupe entry with which a call replaces an earlier, refused attempt of the same call.
@@ -245,7 +245,7 @@ class Intake:
         if repeat.task_id is None or repeat.digest != dedupe.digest:
             return True
         taken = await self._repeated(call, repeat, dedupe)
-        if isinstance(taken, Taken):
+        if isinstance(taken, AcceptedMessage):
             taken.task.unpin()
         return taken is not None
 
@@ -324,7 +324,7 @@ class Intake:
 
     async def _continue(
         self, runner: Runner | None, call: Call, send: SendMessage, task_id: str, dedupe: Dedupe | None
-    ) -> Taken:
+    ) -> AcceptedMessage:
         """Write the message to the task it names (A2A 1.0 §3.4.2)."""
         task = await self._tasks.pin(call, task_id)
         try:
@@ -335,7 +335,7 @@ class Intake:
                 )
             if dedupe is not None and (repeat := await self._store.recall(dedupe.key)) is not None:
                 if self._same(call, repeat, dedupe):
-                    return Taken(task, repeat.seq, repeated=True)
+                    return AcceptedMessage(task, repeat.seq, repeated=True)
                 dedupe = None
             logged = message = replace(send.message, context_id=context_id)
             if self._files.large(message.parts) and not task.terminal:
@@ -349,9 +349,9 @@ class Intake:
                 received = MessageReceived(logged, "", send.metadata)
                 written = await self._append(runner, call, task, message, received, dedupe, push, keeper)
                 if isinstance(written, Appended):
-                    return Taken(task, written.last_seq, repeated=False)
+                    return AcceptedMessage(task, written.last_seq, repeated=False)
                 if dedupe is not None and self._same(call, written, dedupe):
-                    return Taken(task, written.seq, repeated=True)
+                    return AcceptedMessage(task, written.seq, repeated=True)
                 dedupe = None
         except BaseException as error:
             task.unpin()
@@ -417,7 +417,9 @@ class Intake:
         assert written is not None  # the rules write a message or refuse it
         return written
 
-    async def _answer(self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None) -> Taken | Message:
+    async def _answer(
+        self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None
+    ) -> AcceptedMessage | Message:
         """Run a direct agent and return its answer, or that of the same call, which another replica took meanwhile."""
         head, message = self._head(call, send, self._clock.now_ms())
         run = DirectRun(runner, head, replace(message, task_id=None), self._services)
@@ -444,7 +446,7 @@ class Intake:
 
     async def _answer_or_task(
         self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None
-    ) -> Taken | Message:
+    ) -> AcceptedMessage | Message:
         """Run an agent, and return its Message, or the task that its run became.
 
         A caller that leaves changes nothing. A call that is repeated meanwhile waits for the same run.
@@ -460,7 +462,7 @@ class Intake:
         outcome = await asyncio.shield(run.outcome)
         if isinstance(outcome, Message):
             return outcome
-        return Taken(await self._tasks.pin(call, outcome.task_id), outcome.seq, repeated=repeated)
+        return AcceptedMessage(await self._tasks.pin(call, outcome.task_id), outcome.seq, repeated=repeated)
 
     def _begin(self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None) -> AutoRun:
         head, message = self._head(call, send, self._clock.now_ms())
@@ -506,7 +508,7 @@ class Intake:
             while isinstance(written, Repeat):
                 assert dedupe is not None  # a call without a key is never a repeat
                 taken = await self._repeated(call, written, dedupe)
-                if isinstance(taken, Taken):
+                if isinstance(taken, AcceptedMessage):
                     taken.task.unpin()
                     run.drop(BecameTask(taken.task.head.id, taken.seq))
                 elif taken is not None:

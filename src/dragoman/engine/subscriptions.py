@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from dragoman.engine import policy
 from dragoman.engine.handler import Direct, Snapshot, StreamItem
-from dragoman.engine.intake import Taken
+from dragoman.engine.intake import AcceptedMessage
 from dragoman.engine.log import Log, read_record
 from dragoman.engine.stopping import Stopping
 from dragoman.engine.tasks import Tasks
@@ -262,7 +262,7 @@ class Tails:
         self._services = services
         self._store = services.store
 
-    async def of_send(self, call: Call, send: StreamMessage, taken: Taken) -> Tail:
+    async def of_send(self, call: Call, send: StreamMessage, taken: AcceptedMessage) -> Tail:
         """Open the stream that follows a message, from the task as it stood then (A2A 1.0 §3.1.2).
 
         Raises A2AError or StoreError.

@@ -24,7 +24,7 @@ from dragoman.bindings.openapi import Description
 from dragoman.bindings.openapi.operations import ServedPaths
 from dragoman.bindings.request import Request
 from dragoman.bindings.routes import EndpointName
-from dragoman.bindings.workers import Workers
+from dragoman.bindings.workers import WorkerBinding
 from dragoman.config import Config
 from dragoman.dialects.extensions import DEDUPES, EVENT_IDS
 from dragoman.dialects.registry import load_profile, load_system
@@ -73,7 +73,7 @@ def _make_optional(
     found = dict[EndpointName, HttpEndpoint]()
     served = worker_agents(runners.values())
     if served or assembly.leaving:
-        found |= Workers(handler, ChainMap(served, assembly.leaving), bounds, stops).endpoints(callers)
+        found |= WorkerBinding(handler, ChainMap(served, assembly.leaving), bounds, stops).endpoints(callers)
     if assembly.metrics is not None:
         found |= assembly.metrics.endpoints(callers)
     if assembly.opened.files.door is not None:

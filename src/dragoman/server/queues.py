@@ -20,7 +20,7 @@ LOOKS = 4
 """How often the store is looked at while a queue grows from empty to old."""
 
 
-class Queue(Struct, frozen=True):
+class QueueLength(Struct, frozen=True):
     """`tasks` wait to be run, the oldest for `oldest_s`."""
 
     tasks: int
@@ -73,11 +73,11 @@ class QueueWatch:
             log.info("agent %s: no task waits for long any more", agent, extra=about(agent, agent=agent))
         self._old = old
 
-    async def _queues(self) -> dict[str, Queue]:
+    async def _queues(self) -> dict[str, QueueLength]:
         """The queues that are not empty, by agent. Raises StoreError."""
         figures, now_ms, served = await self._figures(), self._clock.now_ms(), self._served()
         return {
-            tasks.agent: Queue(tasks.queued, (now_ms - tasks.queued_since_ms) / 1000)
+            tasks.agent: QueueLength(tasks.queued, (now_ms - tasks.queued_since_ms) / 1000)
             for tasks in figures.open_tasks
             if tasks.agent in served and tasks.queued_since_ms is not None
         }

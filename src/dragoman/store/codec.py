@@ -40,7 +40,7 @@ class Decoder(Protocol[Result]):
         ...
 
 
-class Unreadable(Exception):
+class DamagedRow(Exception):
     """The bytes of a row are no value that this program knows: they are damaged, or parts of the row are missing."""
 
 
@@ -93,7 +93,7 @@ LARGE_BYTES = 1 << 20
 def check_state(number: int) -> None:
     """Raises Unreadable if no state has this number."""
     if not 0 <= number < len(STATES):
-        raise Unreadable(f"its state has the number {number}")
+        raise DamagedRow(f"its state has the number {number}")
 
 
 class Codec:
@@ -148,7 +148,7 @@ class Codec:
         task_id, digest, seq, answer = found
         try:
             return Repeat(task_id, digest, seq, None if answer is None else self.message(answer))
-        except Unreadable:
+        except DamagedRow:
             return Repeat(task_id, digest, seq, unreadable=True)
 
     def head(self, data: bytes) -> TaskHead:
@@ -169,16 +169,16 @@ class Codec:
         end = after
         for first, page in pages:
             if first != end + 1:
-                raise Unreadable(f"its events {end + 1} to {first - 1} are missing")
+                raise DamagedRow(f"its events {end + 1} to {first - 1} are missing")
             events: Sequence[EventAround | ArtifactChunk] = _decode(page, *decoders)
             if not events:
-                raise Unreadable(NO_EVENTS)
+                raise DamagedRow(NO_EVENTS)
             decoded.append((first, len(page) // len(events), events))
             end += len(events)
         if end != until:
-            raise Unreadable(f"its events {end + 1} to {until} are missing")
+            raise DamagedRow(f"its events {end + 1} to {until} are missing")
         if not after and not isinstance(decoded[0][2][0], Submitted):
-            raise Unreadable("its log does not begin with a message")
+            raise DamagedRow("its log does not begin with a message")
         return decoded
 
     def text_of_page(self, data: bytes) -> str:
@@ -235,7 +235,7 @@ def _refuse_extension(code: int, data: memoryview) -> None:
 
 def _some(events: tuple[T, ...]) -> tuple[T, ...]:
     if not events:
-        raise Unreadable(NO_EVENTS)
+        raise DamagedRow(NO_EVENTS)
     return events
 
 
@@ -243,7 +243,7 @@ def _decode(data: bytes, packed: msgspec.msgpack.Decoder[T], spelled: msgspec.js
     try:
         return spelled.decode(data) if data[0] in JSON_STARTS else packed.decode(data)
     except UNDECODABLE as error:
-        raise Unreadable(str(error)) from error
+        raise DamagedRow(str(error)) from error
 
 
 def decode(decoder: "Decoder[T]", data: bytes) -> T:
@@ -251,4 +251,4 @@ def decode(decoder: "Decoder[T]", data: bytes) -> T:
     try:
         return decoder.decode(data)
     except UNDECODABLE as error:
-        raise Unreadable(str(error)) from error
+        raise DamagedRow(str(error)) from error

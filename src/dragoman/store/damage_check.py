@@ -12,7 +12,7 @@ from dragoman.model.operations import PushConfig
 from dragoman.model.parts import every_part
 from dragoman.model.principal import AccessRole, Scope
 from dragoman.model.task import TaskHead
-from dragoman.store.codec import Codec, Unreadable, decode
+from dragoman.store.codec import Codec, DamagedRow, decode
 from dragoman.store.copying import STEP_ROWS, steps
 from dragoman.store.keyring import read_limits
 from dragoman.store.transfer import OF_TASKS, UNKNOWN_TEXTS, WHOLE, ColumnType, Row, Table, TransferSource
@@ -107,7 +107,7 @@ def _faults(codec: Codec, table: Table, rows: Sequence[Row], ids: Mapping[int, s
         try:
             _check_texts(table, row)
             check(codec, columns)
-        except (Unreadable, msgspec.MsgspecError, ValueError) as error:
+        except (DamagedRow, msgspec.MsgspecError, ValueError) as error:
             columns["task_id"] = ids.get(columns.get("task", 0), "")
             shown = {field: _shown(columns[field]) for field in NAMING if field in columns}
             yield f"damaged: {name.format(**shown)}: {str(error)[:200]}"
@@ -120,9 +120,9 @@ def _columns(table: Table, row: Row) -> dict[str, Any]:
 def _check_texts(table: Table, row: Row) -> None:
     for kind, value in zip(table.columns.values(), row, strict=True):
         if kind is ColumnType.TEXT and value and not value.isascii() and any("\udc80" <= c <= "\udcff" for c in value):
-            raise Unreadable("a text in it is no UTF-8")
+            raise DamagedRow("a text in it is no UTF-8")
         if kind is ColumnType.TEXTS and value == UNKNOWN_TEXTS:
-            raise Unreadable("a list in it cannot be decoded")
+            raise DamagedRow("a list in it cannot be decoded")
 
 
 def _shown(value: object) -> str:
@@ -142,7 +142,7 @@ def _named_files(
                 parts = every_part(codec.events(columns["events"]))
             else:
                 parts = every_part((), codec.record(columns["record"], NOBODY, lambda _: None))
-        except Unreadable:
+        except DamagedRow:
             continue
         for part in parts:
             if part.blob is not None:

@@ -40,7 +40,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.model.operations import PushConfig
-from dragoman.store.codec import Unreadable, decode
+from dragoman.store.codec import DamagedRow, decode
 from dragoman.store.outbox import SMALL_BYTES_MAX, Delivery, Due, Lane, Settled
 
 CLAIM_ROUNDS = 4
@@ -184,7 +184,7 @@ def read_due(facts: Sequence[Any]) -> Due | None:
     )
     try:
         config = decode(PUSH_CONFIGS, settings)
-    except Unreadable:
+    except DamagedRow:
         return None
     return Due(
         number=number,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from dragoman.agents.worker import teller
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.parent import ParentTask
-from dragoman.agents.worker.queue import Taken
+from dragoman.agents.worker.queue import TakenTask
 from dragoman.engine.api import Run
 from dragoman.engine.lineage import child_of
 from dragoman.engine.runs.endings import MISMATCH
@@ -52,7 +52,7 @@ def said_last(record: Record) -> str:
     return "" if record.status.message is None else record.status.message.text
 
 
-async def pass_a_question_on(here: House, agent: WorkerAgent, item: Taken) -> None:
+async def pass_a_question_on(here: House, agent: WorkerAgent, item: TakenTask) -> None:
     """Delegate, and have the question of the other agent answered."""
     assert await agent.leases.delegate(token(item), ORDER, 0) is None
     await here.reach(item.head.id, TaskState.INPUT_REQUIRED)
@@ -60,7 +60,7 @@ async def pass_a_question_on(here: House, agent: WorkerAgent, item: Taken) -> No
     await here.reach(item.head.id, TaskState.WORKING)
 
 
-async def outcome(agent: WorkerAgent, item: Taken) -> Delegated:
+async def outcome(agent: WorkerAgent, item: TakenTask) -> Delegated:
     """The outcome of the delegation, in the call that gives the order."""
     async with asyncio.timeout(DEADLINE_S):
         came = await agent.leases.delegate(token(item), ORDER, DEADLINE_S)

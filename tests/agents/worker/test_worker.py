@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.agents.worker.queue import Taken
+from dragoman.agents.worker.queue import TakenTask
 from dragoman.engine import worker_tasks
 from dragoman.engine.words import Ask, Say
 from dragoman.engine.worker_watch import DRAINED_S
@@ -46,7 +46,7 @@ def worker(agent_id: str = "agent", **options: Any) -> WorkerAgent:
     return hired(agent_id, **{"lease_s": NEVER_S, **options})
 
 
-async def taken(agent: WorkerAgent, name: str = "w1", *, replays: bool = False) -> Taken:
+async def taken(agent: WorkerAgent, name: str = "w1", *, replays: bool = False) -> TakenTask:
     """The task that a worker gets."""
     item = await agent.leases.take(name, DEADLINE_S, replays=replays)
     assert item is not None
@@ -61,7 +61,7 @@ async def queued() -> AsyncIterator[tuple[House, WorkerAgent, str]]:
         yield here, agent, await here.begin()
 
 
-def token(item: Taken) -> str:
+def token(item: TakenTask) -> str:
     return item.lease.token
 
 
@@ -69,7 +69,7 @@ def artifact(text: str, artifact_id: str = "a") -> Artifact:
     return Artifact(artifact_id=artifact_id, parts=(Part(text=text),))
 
 
-async def fall_silent(agent: WorkerAgent, item: Taken) -> None:
+async def fall_silent(agent: WorkerAgent, item: TakenTask) -> None:
     """Have the worker's lease run out in a moment, and no other."""
     agent.leases.lease_s = SOON_S
     await agent.leases.beat(token(item), 0, 0)
@@ -354,7 +354,7 @@ async def test_reports_on_unknown_and_foreign_tasks_of_an_agent_that_is_no_worke
                     await here.ask(report, owner="somebody else")
 
 
-async def question(here: House, agent: WorkerAgent) -> tuple[str, Taken]:
+async def question(here: House, agent: WorkerAgent) -> tuple[str, TakenTask]:
     """A task whose worker has asked, and that waits for its caller."""
     task_id = await here.begin()
     item = await taken(agent)

@@ -29,8 +29,8 @@ from dragoman.store.sql.statements import statements_for_sqlite
 from dragoman.store.sql.tasks import TaskTable
 from dragoman.store.sqlite.connection import connect, locate
 from dragoman.store.sqlite.listing import list_tasks
-from dragoman.store.sqlite.pool import Door
-from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.pool import SqliteDoor
+from dragoman.store.sqlite.reads import SqliteReads
 from dragoman.store.sqlite.schema import check, read_statements
 from dragoman.store.sqlite.statements import SqliteStatements
 from tests.cli.admin.site import dragoman
@@ -115,15 +115,15 @@ def large_store(tmp_path_factory: pytest.TempPathFactory) -> LargeStore:
 
 
 @pytest.fixture(scope="module")
-def reads(large_store: LargeStore) -> Iterator[Reads]:
+def reads(large_store: LargeStore) -> Iterator[SqliteReads]:
     """A reader's connection, as the store has them."""
     connection = connect(locate(large_store.url), readonly=True)
     sql = statements_for_sqlite() | read_statements() | read_statements("outbox.sql")
-    yield Reads(connection, sql, Codec(), Lock(), DamageLog())
+    yield SqliteReads(connection, sql, Codec(), Lock(), DamageLog())
     connection.close()
 
 
-def steps_of(reads: Reads, work: Callable[[], object]) -> int:
+def steps_of(reads: SqliteReads, work: Callable[[], object]) -> int:
     """How many steps SQLite's machine takes for some work. Reading a row and looking at a column takes a few."""
     steps = 0
 
@@ -139,10 +139,10 @@ def steps_of(reads: Reads, work: Callable[[], object]) -> int:
     return steps
 
 
-def statements_over(reads: Reads) -> SqliteStatements:
+def statements_over(reads: SqliteReads) -> SqliteStatements:
     """The statements that both databases share, on one connection."""
     opened = SimpleNamespace(readers=SimpleNamespace(run=lambda work: asyncio.to_thread(work, reads)))
-    return SqliteStatements(cast("Door", lambda: opened))
+    return SqliteStatements(cast("SqliteDoor", lambda: opened))
 
 
 def test_the_store_is_whole(large_store: LargeStore) -> None:
@@ -166,7 +166,7 @@ def test_the_store_is_whole(large_store: LargeStore) -> None:
     ],
     ids=str,
 )
-def test_a_page_reads_its_own_rows(reads: Reads, filters: dict[str, Any]) -> None:
+def test_a_page_reads_its_own_rows(reads: SqliteReads, filters: dict[str, Any]) -> None:
     query = ListQuery(**{"owner": Owners.ALL, "agent": None, "limit": 50, "history": 0, **filters})
     listed: list[Any] = []
     steps = steps_of(reads, lambda: listed.append(list_tasks(reads, query)))
@@ -174,7 +174,7 @@ def test_a_page_reads_its_own_rows(reads: Reads, filters: dict[str, Any]) -> Non
     assert steps < PAGE_STEPS
 
 
-def test_the_longest_running_are_found_among_those_that_run(reads: Reads) -> None:
+def test_the_longest_running_are_found_among_those_that_run(reads: SqliteReads) -> None:
     query = ListQuery(owner=Owners.ALL, agent=None, limit=50, history=0, order=ListOrder.LONGEST_RUNNING)
     listed: list[Any] = []
     steps = steps_of(reads, lambda: listed.append(list_tasks(reads, query)))
@@ -182,7 +182,7 @@ def test_the_longest_running_are_found_among_those_that_run(reads: Reads) -> Non
     assert steps < 20 * listed[0].total
 
 
-def test_what_agents_have_to_do_is_read_from_counters_and_the_tasks_at_work(reads: Reads) -> None:
+def test_what_agents_have_to_do_is_read_from_counters_and_the_tasks_at_work(reads: SqliteReads) -> None:
     agents: list[Any] = []
     steps = steps_of(reads, lambda: agents.extend(reads.connection.execute(reads.sql["open_by_agent"])))
     assert len(agents) == AGENTS
@@ -190,7 +190,7 @@ def test_what_agents_have_to_do_is_read_from_counters_and_the_tasks_at_work(read
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_oldest_task_of_a_kind_is_the_first_in_an_index(reads: Reads, kind: int) -> None:
+def test_the_oldest_task_of_a_kind_is_the_first_in_an_index(reads: SqliteReads, kind: int) -> None:
     assert steps_of(reads, lambda: reads.point("oldest_kept", (kind,))) < 100
 
 
@@ -199,7 +199,7 @@ def test_the_oldest_task_of_a_kind_is_the_first_in_an_index(reads: Reads, kind: 
     [(None, None), (False, None), (True, None), (None, "task-090000"), (False, "task-090000")],
     ids=str,
 )
-def test_what_is_owed_to_webhooks_is_read_by_the_page(reads: Reads, dead: bool | None, task: str | None) -> None:
+def test_what_is_owed_to_webhooks_is_read_by_the_page(reads: SqliteReads, dead: bool | None, task: str | None) -> None:
     outbox = OutboxTables(statements_over(reads), cast("OutboxWrites", None), DamageLog())
     listed: list[Owed] = []
     steps = steps_of(reads, lambda: listed.extend(asyncio.run(outbox.owed(dead=dead, limit=50, task_id=task))))
@@ -212,7 +212,9 @@ def test_what_is_owed_to_webhooks_is_read_by_the_page(reads: Reads, dead: bool |
     [(None, None, 50), (None, TASKS + 5_001, 50), ("task-090000", None, 1)],
     ids=str,
 )
-def test_what_webhooks_got_is_read_by_the_page(reads: Reads, task: str | None, before: int | None, rows: int) -> None:
+def test_what_webhooks_got_is_read_by_the_page(
+    reads: SqliteReads, task: str | None, before: int | None, rows: int
+) -> None:
     receipts = ReceiptTable(statements_over(reads))
     listed: list[Receipt] = []
     page = receipts.page(limit=50, before=before, task_id=task)
@@ -221,7 +223,7 @@ def test_what_webhooks_got_is_read_by_the_page(reads: Reads, task: str | None, b
     assert steps < 5_000
 
 
-def test_what_has_arrived_costs_the_queue_nothing(reads: Reads) -> None:
+def test_what_has_arrived_costs_the_queue_nothing(reads: SqliteReads) -> None:
     """Of the statements about pending deliveries, none reads receipts, of which there are 100,000."""
     about = [name for name, sql in read_statements("outbox.sql").items() if "receipts" in sql]
     assert about == []
@@ -233,14 +235,14 @@ def test_what_has_arrived_costs_the_queue_nothing(reads: Reads) -> None:
 class Heads:
     """Decodes heads as the store does."""
 
-    def __init__(self, reads: Reads) -> None:
+    def __init__(self, reads: SqliteReads) -> None:
         self._reads = reads
 
     async def read_head(self, data: bytes, task: int) -> tuple[TaskHead, bool]:
         return self._reads.head_of(data, task)
 
 
-def test_a_search_looks_at_so_many_rows_and_no_more(reads: Reads) -> None:
+def test_a_search_looks_at_so_many_rows_and_no_more(reads: SqliteReads) -> None:
     for scan_max in (1_000, 10_000):
         query = TaskSearch(owner=Owners.ALL, agent=None, text="no such words", scan_max=scan_max)
         pages: list[Any] = []

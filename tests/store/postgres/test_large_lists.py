@@ -13,10 +13,10 @@ from dragoman.store.api import RUNNING, ListOrder, ListQuery, Owners, TaskSearch
 from dragoman.store.codec import Codec
 from dragoman.store.damage import DamageLog
 from dragoman.store.open import open_store
-from dragoman.store.postgres.database.opening import Door
+from dragoman.store.postgres.database.opening import PostgresDoor
 from dragoman.store.postgres.database.statements import in_schema, read_statements
 from dragoman.store.postgres.listing import TaskLists
-from dragoman.store.postgres.reads import Reads
+from dragoman.store.postgres.reads import PostgresReads
 from dragoman.store.postgres.statements import PostgresStatements
 from dragoman.store.sql.figures import KINDS
 from dragoman.store.sql.outbox import OutboxTables, OutboxWrites
@@ -106,8 +106,8 @@ class Explaining:
         return cast("list[Any]", await self._connection.fetch(text, *values))
 
 
-def door_of(explaining: Explaining) -> Door:
-    return cast("Door", lambda: explaining)
+def door_of(explaining: Explaining) -> PostgresDoor:
+    return cast("PostgresDoor", lambda: explaining)
 
 
 def statements_over(explaining: Explaining) -> PostgresStatements:
@@ -177,7 +177,7 @@ async def test_a_page_reads_its_own_rows(large: Large, filters: dict[str, Any], 
         explaining = Explaining(large.connection, reads_on=False)
         lists = TaskLists(
             door_of(explaining),
-            cast("Reads", explaining),
+            cast("PostgresReads", explaining),
             read_statements("lists.sql", "dragoman"),
             never,
         )
@@ -194,7 +194,7 @@ async def test_a_search_looks_at_so_many_rows_and_no_more(large: Large, scan_max
     wanted = TaskSearch(
         **{"owner": Owners.ALL, "agent": None, "text": "no such words", "scan_max": scan_max, **filters}
     )
-    reads = Reads(door_of(explaining), {"find": ""}, Codec(), DamageLog())
+    reads = PostgresReads(door_of(explaining), {"find": ""}, Codec(), DamageLog())
     found = await TaskTable(statements_over(explaining), reads).search(wanted)
     assert found.rows == ()
     assert explaining.whole == []

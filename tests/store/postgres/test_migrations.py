@@ -21,7 +21,7 @@ from dragoman.model.ids import SystemClock
 from dragoman.store.api import StoreError
 from dragoman.store.postgres import PostgresStore
 from dragoman.store.postgres.database.address import parse_address
-from dragoman.store.postgres.database.migrations import MAKES, VERSION, Migration, migrate, migrations, steps_of
+from dragoman.store.postgres.database.migrations import MAKES, VERSION, PostgresMigration, migrate, migrations, steps_of
 from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.database.pool import Pool
 from tests.drills import proxy
@@ -45,8 +45,8 @@ WRITE_AUDIT = (
 DEADLINE_S = 60.0
 
 
-def next_step(serves: int, sql: str = "CREATE TABLE dragoman.next_things (thing int)") -> Migration:
-    return Migration(NEWEST + 1, serves, sql)
+def next_step(serves: int, sql: str = "CREATE TABLE dragoman.next_things (thing int)") -> PostgresMigration:
+    return PostgresMigration(NEWEST + 1, serves, sql)
 
 
 async def until(pool: Pool, question: str) -> None:
@@ -80,8 +80,8 @@ def test_the_steps_are_numbered_without_a_gap() -> None:
 def test_files_with_one_number_are_one_step_that_serves_whom_it_says() -> None:
     texts = {"0002_b.sql": "B;", "0001_z.sql": "Z;", "0002_a.sql": "-- serves: 1\nA;", "0001_y.sql": "Y;"}
     first, second = steps_of(texts)
-    assert first == Migration(1, 1, "Y;\nZ;")
-    assert second == Migration(2, 1, "-- serves: 1\nA;\nB;")
+    assert first == PostgresMigration(1, 1, "Y;\nZ;")
+    assert second == PostgresMigration(2, 1, "-- serves: 1\nA;\nB;")
 
 
 async def test_many_replicas_make_the_tables_at_once(postgres_url: str) -> None:

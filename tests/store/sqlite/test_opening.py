@@ -15,7 +15,7 @@ from dragoman.store.api import Appended, StoreError
 from dragoman.store.open import open_store
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.connection import connect, locate
-from dragoman.store.sqlite.schema import Migration, migrate, migrations
+from dragoman.store.sqlite.schema import SqliteMigration, migrate, migrations
 from tests.store.cases.bench import Bench, ending, new_task
 from tests.store.sqlite.connections import noted, writing
 
@@ -87,7 +87,10 @@ async def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
     location = locate(f"sqlite:///{tmp_path}/store.db")
     connection = connect(location)
     newest = migrations()[-1].version
-    steps = (*migrations(), Migration(newest + 1, "9999_bad.sql", "CREATE TABLE more (x); CREATE TABLE tasks (x);"))
+    steps = (
+        *migrations(),
+        SqliteMigration(newest + 1, "9999_bad.sql", "CREATE TABLE more (x); CREATE TABLE tasks (x);"),
+    )
     with pytest.raises(StoreError, match=r"9999_bad\.sql failed"):
         migrate(connection, location, steps)
     assert int(connection.pragma("user_version")) == newest

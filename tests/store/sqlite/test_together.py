@@ -166,7 +166,7 @@ async def test_a_lone_worker_waits_for_nobody_and_nobody_else_waits_for_workers(
     waits, call_later = list[float](), loop.call_later
 
     def noting(delay_s: float, callback: Callable[..., object], *values: object) -> asyncio.TimerHandle:
-        if isinstance(getattr(callback, "__self__", None), writer.Writer):
+        if isinstance(getattr(callback, "__self__", None), writer.SqliteWriter):
             waits.append(delay_s)
         return call_later(delay_s, callback, *values)
 
@@ -199,7 +199,7 @@ async def test_a_write_that_is_no_word_does_not_wait_for_words(monkeypatch: pyte
 
     def noting(delay_s: float, callback: Callable[..., object], *values: object) -> asyncio.TimerHandle:
         timer = call_later(delay_s, callback, *values)
-        if isinstance(getattr(callback, "__self__", None), writer.Writer):
+        if isinstance(getattr(callback, "__self__", None), writer.SqliteWriter):
             timers.append(timer)
         return timer
 

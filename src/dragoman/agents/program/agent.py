@@ -23,7 +23,7 @@ from dragoman.agents.program.pipes import (
     InputPipe,
     OutputBudget,
     OutputPipe,
-    Statements,
+    ProgramStatements,
     TooMuch,
     log,
 )
@@ -205,7 +205,7 @@ class Dialogue:
         self._stdout = OutputPipe(child.stdout, loop, child.ended)
         title = f"agent {run.head.agent}: task {run.head.id}"
         self._stderr = ErrorPipe(child.stderr, loop, ErrorLog(log, title))
-        self._statements = Statements(self._stdout, program, budget, loop)
+        self._statements = ProgramStatements(self._stdout, program, budget, loop)
         self._quit = False
 
     async def run_once(self, first: bytes) -> bool:

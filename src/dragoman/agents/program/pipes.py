@@ -157,7 +157,7 @@ class TooMuch(Exception):
     """The program wrote more than its task may."""
 
 
-class Statements:
+class ProgramStatements:
     """The statements that arrive through the `stdout` of a `program`."""
 
     def __init__(

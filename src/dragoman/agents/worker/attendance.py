@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dragoman.agents.worker.roster import RosterEntry
 from dragoman.store.api import StoreError
-from dragoman.store.codec import Unreadable, decode
+from dragoman.store.codec import DamagedRow, decode
 from dragoman.store.shared import Shared
 from dragoman.telemetry.coalescing import about
 
@@ -73,7 +73,7 @@ class Attendance:
                 continue
             try:
                 roster = decode(ROSTERS, entry.value)
-            except Unreadable as error:
+            except DamagedRow as error:
                 log.error("a roster of agent %s cannot be read: %s", agent, error, extra=about(agent))
                 continue
             found.append(tuple(_older(each, ROSTER_TTL_S - entry.left_ms / 1000) for each in roster))

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from dragoman.agents.worker.held_tasks import HeldTasks
 from dragoman.agents.worker.presence import Presence
-from dragoman.agents.worker.queue import Queue, Taken, Terms
+from dragoman.agents.worker.queue import TakenTask, Terms, WorkerQueue
 from dragoman.agents.worker.roster import RosterEntry, WorkerWord
 from dragoman.agents.worker.task_cache import WORK_S, TaskCache, task_of
 from dragoman.agents.worker.teller import Teller
@@ -80,7 +80,7 @@ class Leases:
         self._agent = agent
         self._held_tasks = HeldTasks()
         self._cache: TaskCache | None = None
-        self._queue: Queue
+        self._queue: WorkerQueue
         self._teller: Teller
         """These three are made when the agent is first served."""
 
@@ -94,7 +94,7 @@ class Leases:
         """Give out tasks from now on."""
         if self._cache is None or self._cache.tasks is not tasks:
             self._cache = TaskCache(self._agent, tasks, self._held_tasks)
-            self._queue = Queue(self._agent, self._cache, self._held_tasks)
+            self._queue = WorkerQueue(self._agent, self._cache, self._held_tasks)
             self._teller = Teller(self._cache, self._held_tasks)
         self.presence.open()
 
@@ -198,7 +198,7 @@ class Leases:
 
     # -- taking tasks, and giving them back ----------------------------------------------------------------------------
 
-    async def take(self, worker: str, wait_s: float, *, replays: bool = False) -> Taken | None:
+    async def take(self, worker: str, wait_s: float, *, replays: bool = False) -> TakenTask | None:
         """Lease the task that has waited longest; None if there is none for `wait_s`.
 
         Raises Unavailable when the server is stopping, or its store cannot answer.

@@ -29,7 +29,7 @@ CANDIDATES = 4
 """How many queued tasks are looked up at once: another replica may be quicker with some."""
 
 
-class Taken(Struct, frozen=True):
+class TakenTask(Struct, frozen=True):
     """A task that a worker has just taken, as it stands, with the message that made it."""
 
     lease: WorkerLease
@@ -52,7 +52,7 @@ class Terms(Struct, frozen=True):
     deadline_s: float | None
 
 
-class Queue:
+class WorkerQueue:
     """The queue of the agent `agent`. A task that was taken may go back by the `cache`."""
 
     def __init__(self, agent: str, cache: TaskCache, held_tasks: HeldTasks) -> None:
@@ -63,7 +63,7 @@ class Queue:
         self._taking: set[str] = set()
         """The tasks that are being taken here, so that no two workers of this process try one at once."""
 
-    async def take(self, terms: Terms) -> Taken | None:
+    async def take(self, terms: Terms) -> TakenTask | None:
         """Lease the task that has waited longest; None if there is none. Raises Unavailable."""
         if (refusal := self._tasks.refusal()) is not None:
             raise refusal
@@ -96,16 +96,16 @@ class Queue:
         queued = await self._tasks.store.queued(self._agent, CANDIDATES + len(self._taking) + len(tried))
         return [task_id for task_id in queued if task_id not in self._taking and task_id not in tried]
 
-    def _tried(self, task_id: str, taking: "asyncio.Future[Taken | None]") -> None:
+    def _tried(self, task_id: str, taking: "asyncio.Future[TakenTask | None]") -> None:
         """Let others try a task again."""
         self._taking.discard(task_id)
 
-    def _return(self, taking: "asyncio.Future[Taken | None]") -> None:
+    def _return(self, taking: "asyncio.Future[TakenTask | None]") -> None:
         """Give back what a worker took that has gone meanwhile."""
         if not taking.cancelled() and taking.exception() is None and (taken := taking.result()) is not None:
             self._cache.refuse(taken.lease.token)
 
-    async def _take(self, task_id: str, terms: Terms) -> Taken | None:
+    async def _take(self, task_id: str, terms: Terms) -> TakenTask | None:
         """Lease a queued task; None if somebody else was quicker. Raises StoreError."""
         tasks = self._tasks
         async with tasks.watch(task_id) as task:
@@ -145,7 +145,7 @@ class Queue:
             execution = tasks.executing(task)
             self._held_tasks.begin(task_id, lease.token, execution)
             traceparent = None if execution is None else execution.traceparent
-            return Taken(
+            return TakenTask(
                 lease,
                 task.head,
                 tasks.files.linked(task.record()),

@@ -34,7 +34,7 @@ from dragoman.model.errors import InternalError, TooManyRequests
 from dragoman.model.ids import new_id
 from dragoman.model.principal import Principal
 from dragoman.store.api import StoreError
-from dragoman.store.codec import Unreadable, decode
+from dragoman.store.codec import DamagedRow, decode
 from dragoman.store.shared import Shared
 from dragoman.telemetry.coalescing import about
 
@@ -300,7 +300,7 @@ class Sessions:
                     continue
                 try:
                     note = decode(NOTE, entry.value)
-                except Unreadable as error:
+                except DamagedRow as error:
                     log.error("a word about a call of MCP cannot be read: %s", error, extra=about("MCP"))
                     continue
                 await self._follow(note)

@@ -43,7 +43,7 @@ def at_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-class TaskView:
+class TaskScreen:
     """A task that is drawn as its updates come. Use it as a context manager; the final picture stays on the screen."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -55,7 +55,7 @@ class TaskView:
         self._drawn_s = 0.0
         self._live = Live(console=self._console, refresh_per_second=FRAMES_PER_S, transient=True)
 
-    def __enter__(self) -> "TaskView":
+    def __enter__(self) -> "TaskScreen":
         self._live.start()
         self._live.update(self._growing())
         return self

@@ -90,7 +90,7 @@ Read = Callable[[Any, Violations], Any]
 """Reads a value, or an object's fields; faults are added to the violations."""
 
 
-class Access(Struct, frozen=True):
+class FieldAccess(Struct, frozen=True):
     """How the source of a compiled reader gets a field of the object `given`. Each function takes the field's name.
 
     `spoken` is an expression for the value, false if it is absent or empty. `absent` is one that is true if the field
@@ -106,7 +106,7 @@ def _spellings(field: str) -> tuple[str, ...]:
     return (f"given.{field}", f"given.{field}_") if "_" in field else (f"given.{field}",)
 
 
-_WIRE = Access(
+_WIRE = FieldAccess(
     spoken=lambda field: " or ".join(_spellings(field)),
     absent=lambda field: " and ".join(f"(value := {each}) is None" for each in _spellings(field)),
     value=lambda field: "value",
@@ -161,7 +161,7 @@ def compile_reader(
     rows: Iterable[FieldRow],
     path: str = "",
     also: Iterable[str] = (),
-    access: Access = _WIRE,
+    access: FieldAccess = _WIRE,
     reads: Reads = READS,
 ) -> Callable[..., Any]:
     """Compile the reader of the plain fields of an operation, some of which an object at `path` holds.
@@ -205,7 +205,7 @@ _BESIDE = ("message", "metadata", "skill", "push_config", "tenant")
 """The fields of a send beside those plain ones that its configuration holds."""
 
 
-def compile_send(access: Access = _WIRE, reads: Reads = READS) -> Callable[..., Any]:
+def compile_send(access: FieldAccess = _WIRE, reads: Reads = READS) -> Callable[..., Any]:
     """Compile the maker of a send.
 
     It takes the type of the operation, the configuration or None, the message, the metadata, the webhook, the tenant,
@@ -361,7 +361,7 @@ def _required(value: str | None, field: str, violations: Violations) -> str:
 
 
 def plain(
-    kind: type[Operation], rows: Iterable[FieldRow], access: Access = _WIRE, reads: Reads = READS
+    kind: type[Operation], rows: Iterable[FieldRow], access: FieldAccess = _WIRE, reads: Reads = READS
 ) -> Callable[[Any], Any]:
     """Return the maker of an operation all of whose fields are plain. It raises InvalidParams."""
     read = compile_reader(kind, rows, access=access, reads=reads)

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import astuple
 
 from dragoman.store.audit import AuditEntry
-from dragoman.store.postgres.database.opening import Door
+from dragoman.store.postgres.database.opening import PostgresDoor
 from dragoman.store.postgres.database.statements import read_statements, to_text
 from dragoman.store.sql.statements import settled
 
@@ -21,7 +21,7 @@ Submit = Callable[[Callable[[], Awaitable[Any]]], "Future[Any]"]
 class AuditWriter:
     """Writes entries, for tables in `schema`."""
 
-    def __init__(self, door: Door, submit: Submit, schema: str) -> None:
+    def __init__(self, door: PostgresDoor, submit: Submit, schema: str) -> None:
         self._door = door
         self._submit = submit
         self._sql = read_statements("audit.sql", schema)["add_audit"]

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from dragoman.store.postgres.database.opening import Door
+from dragoman.store.postgres.database.opening import PostgresDoor
 from dragoman.store.postgres.database.statements import to_text
 
 UNDER_WAY_MAX = 2
@@ -26,7 +26,7 @@ Request = tuple[str, str, str, int | None]
 class Finder:
     """Reads tasks if they are the caller's. Used on the loop."""
 
-    def __init__(self, door: Door, statement: str) -> None:
+    def __init__(self, door: PostgresDoor, statement: str) -> None:
         self._door = door
         self._statement = statement
         self._loop: asyncio.AbstractEventLoop

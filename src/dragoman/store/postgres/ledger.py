@@ -27,7 +27,7 @@ from dragoman.store.api import (
     StoreError,
     Unknown,
 )
-from dragoman.store.codec import Codec, Unreadable
+from dragoman.store.codec import Codec, DamagedRow
 from dragoman.store.files import File
 from dragoman.store.guard import has_status, refusal
 from dragoman.store.postgres.database.connection import DatabaseConnection
@@ -83,7 +83,7 @@ Tell = Callable[[DatabaseConnection, Sequence[Told], int], Awaitable[None]]
 """Writes webhooks and deliveries in a transaction under way, at a time."""
 
 
-class Ledger:
+class PostgresLedger:
     """Makes writes through the pool. `own_id` returns a name for the counters that no other process has."""
 
     def __init__(
@@ -246,7 +246,7 @@ class Ledger:
         found: list[Logged] = []
         try:
             decoded = [(len(page), self._codec.events(page)) for page in pages]
-        except Unreadable:  # whoever reads the log finds and names it
+        except DamagedRow:  # whoever reads the log finds and names it
             return ()
         seq = last_seq - sum(len(events) for _, events in decoded)
         for size, events in decoded:

@@ -32,9 +32,9 @@ from dragoman.store.api import (
 )
 from dragoman.store.damage import state_of
 from dragoman.store.files import leaving_out, putting_back
-from dragoman.store.postgres.database.opening import Door
+from dragoman.store.postgres.database.opening import PostgresDoor
 from dragoman.store.postgres.database.statements import from_text, to_text
-from dragoman.store.postgres.reads import Reads
+from dragoman.store.postgres.reads import PostgresReads
 from dragoman.store.sql.tasks import read_task_rows
 
 log = logging.getLogger("dragoman.store")
@@ -76,8 +76,8 @@ class TaskLists:
 
     def __init__(
         self,
-        door: Door,
-        reads: Reads,
+        door: PostgresDoor,
+        reads: PostgresReads,
         sql: Mapping[str, str],
         start: Callable[[Callable[[], Awaitable[None]]], "Future[None]"],
     ) -> None:

@@ -19,7 +19,7 @@ from dragoman.store.outbox import (
 )
 from dragoman.store.postgres.claims import claim
 from dragoman.store.postgres.database.connection import DatabaseConnection
-from dragoman.store.postgres.database.opening import Door
+from dragoman.store.postgres.database.opening import PostgresDoor
 from dragoman.store.postgres.database.statements import read_statements, to_text
 from dragoman.store.postgres.deliveries import (
     change_owed,
@@ -58,7 +58,7 @@ class PostgresOutbox:
 
     def __init__(
         self,
-        door: Door,
+        door: PostgresDoor,
         submit: Submit,
         clock: Clock,
         claimant: Callable[[], str],

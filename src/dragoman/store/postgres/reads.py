@@ -18,11 +18,11 @@ from dragoman.model.message import Part
 from dragoman.model.parts import Swaps, every_part, everywhere, swap_event, swap_record
 from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored, Unknown
-from dragoman.store.codec import Codec, Page, SkippedChunk, Unreadable, check_state
+from dragoman.store.codec import Codec, DamagedRow, Page, SkippedChunk, check_state
 from dragoman.store.damage import DamageLog, RowFacts, bare_record, state_of
 from dragoman.store.files import file_bytes, kept_apart, putting_back
 from dragoman.store.postgres.database.connection import DatabaseConnection
-from dragoman.store.postgres.database.opening import Door
+from dragoman.store.postgres.database.opening import PostgresDoor
 from dragoman.store.postgres.database.statements import from_text, to_text
 from dragoman.store.postgres.finder import Finder
 
@@ -68,10 +68,10 @@ class OpenedRow(Struct):
         return found
 
 
-class Reads:
+class PostgresReads:
     """Reads through the pool, while the store is open. Raises StoreError."""
 
-    def __init__(self, door: Door, sql: Mapping[str, str], codec: Codec, damage: DamageLog) -> None:
+    def __init__(self, door: PostgresDoor, sql: Mapping[str, str], codec: Codec, damage: DamageLog) -> None:
         self._door = door
         self._sql = sql
         self._codec = codec
@@ -96,7 +96,7 @@ class Reads:
         """
         try:
             return self._codec.head(data), True
-        except Unreadable as error:
+        except DamagedRow as error:
             rows = await self._door().read(self._sql["row_facts"], task)
             if not rows:
                 raise Unknown(str(task)) from error
@@ -150,7 +150,7 @@ class Reads:
             files = await self.files({row["task"]: opened.numbers()} if row["files"] else {})
             swaps = everywhere(putting_back(files.fetcher(row["task"]))) if row["files"] else None
             stored = self.stored(opened, swaps)
-        except (Unreadable, KeyError):  # pruned, rewound, damaged or deleted
+        except (DamagedRow, KeyError):  # pruned, rewound, damaged or deleted
             return await self.load(task_id)
         return replace(stored, after=after, snapshot_bytes=row["snapshot_bytes"] or 0)
 
@@ -264,11 +264,11 @@ class Reads:
         size = len(row["record"] or b"") + sum(map(len, row["pages"] or ()))
         try:
             opened: OpenedRow = await self._off_loop(size, partial(self._open, chunks=chunks, whole=pages), row)
-        except Unreadable as error:
+        except DamagedRow as error:
             return await self._damaged(row, error)
         return opened
 
-    async def _damaged(self, row: Any, error: Unreadable) -> OpenedRow | None:
+    async def _damaged(self, row: Any, error: DamagedRow) -> OpenedRow | None:
         """A task that cannot be read, as its row has it; None if it has been deleted meanwhile."""
         try:
             head, _ = await self.read_head(row["head"], row["task"])
@@ -276,7 +276,7 @@ class Reads:
             return None
         self._damage.name("task", head.id, error)
         record = bare_record(head, row["seq"], state_of(row["state"]), row["status_ms"])
-        with suppress(Unreadable):
+        with suppress(DamagedRow):
             if row["record"] is not None:
                 kept = self._codec.record(row["record"], head, _no_note)
                 record = kept if kept.unreadable else record
@@ -286,7 +286,7 @@ class Reads:
         """A task of which a file is missing; None if the task has been deleted meanwhile."""
         if not await self._door().read(self._sql["row_facts"], opened.row["task"]):
             return None
-        damaged = await self._damaged(opened.row, Unreadable(f"its file {missing} is missing"))
+        damaged = await self._damaged(opened.row, DamagedRow(f"its file {missing} is missing"))
         return None if damaged is None else self.stored(damaged, None)
 
     async def files(self, wanted: Mapping[int, Iterable[int]]) -> FetchedFiles:
@@ -346,7 +346,7 @@ class Reads:
         for first, page in pages:
             try:
                 events = self._codec.events(page)
-            except Unreadable as error:
+            except DamagedRow as error:
                 self._damage.name("task", task_id, error)
                 if decoded:
                     break  # the next read begins behind the gap, and its reader sees that

@@ -21,7 +21,7 @@ from dragoman.store.postgres.database.address import Address
 from dragoman.store.postgres.database.connection import DatabaseConnection, DatabaseIdentity, dial, identify
 from dragoman.store.postgres.database.history import HistoryCount
 from dragoman.store.postgres.database.migrations import check_version, migrations
-from dragoman.store.postgres.database.opening import Door
+from dragoman.store.postgres.database.opening import PostgresDoor
 from dragoman.store.postgres.database.statements import read_statements
 from dragoman.store.postgres.database.translation import FAILURES
 from dragoman.store.replicas import Heartbeat, Replica, ReplicaBuried, ReplicaEvent, ReplicaFenced, StoreRewound
@@ -78,7 +78,9 @@ class SharedReplicas:
 
     shared = True
 
-    def __init__(self, door: Door, address: Address, clock: Clock, heartbeat: Heartbeat, history: HistoryCount) -> None:
+    def __init__(
+        self, door: PostgresDoor, address: Address, clock: Clock, heartbeat: Heartbeat, history: HistoryCount
+    ) -> None:
         self._door = door
         self._history = history
         self._clock = clock

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dragoman.store.api import OutcomeUnknown, StoreError
-from dragoman.store.postgres.database.opening import Door
+from dragoman.store.postgres.database.opening import PostgresDoor
 from dragoman.store.postgres.database.statements import read_statements
 from dragoman.store.shared import SharedEntry, Spending
 
@@ -18,7 +18,7 @@ BATCH_ROWS = 500
 class SharedRows:
     """The Shared protocol on the store's connections, for tables in `schema`."""
 
-    def __init__(self, door: Door, schema: str) -> None:
+    def __init__(self, door: PostgresDoor, schema: str) -> None:
         self._door = door
         self._sql = read_statements("shared.sql", schema)
 

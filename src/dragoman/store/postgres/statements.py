@@ -5,7 +5,7 @@ Invariant: each statement has a snapshot of its own, and a batch of writes is on
 
 from typing import Any
 
-from dragoman.store.postgres.database.opening import Door
+from dragoman.store.postgres.database.opening import PostgresDoor
 from dragoman.store.postgres.database.statements import from_text, in_schema, read_statements, to_text
 from dragoman.store.sql.statements import Value, statements_for_postgres
 
@@ -13,7 +13,7 @@ from dragoman.store.sql.statements import Value, statements_for_postgres
 class PostgresStatements:
     """The Statements protocol on the store's connections, for tables in `schema`."""
 
-    def __init__(self, door: Door, schema: str) -> None:
+    def __init__(self, door: PostgresDoor, schema: str) -> None:
         self._door = door
         self._sql = {name: in_schema(sql, schema) for name, sql in statements_for_postgres().items()}
         for name in ("audit", "figures", "looks", "outbox"):

@@ -43,20 +43,20 @@ from dragoman.store.postgres.audit_trail import AuditWriter
 from dragoman.store.postgres.database.address import parse_address
 from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.history import HistoryCount
-from dragoman.store.postgres.database.opening import Door, open_pool
+from dragoman.store.postgres.database.opening import PostgresDoor, open_pool
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
-from dragoman.store.postgres.ledger import Again, Ledger
+from dragoman.store.postgres.ledger import Again, PostgresLedger
 from dragoman.store.postgres.listing import TaskLists
 from dragoman.store.postgres.outbox import PostgresOutbox
-from dragoman.store.postgres.reads import Reads
+from dragoman.store.postgres.reads import PostgresReads
 from dragoman.store.postgres.replicas import SharedReplicas
 from dragoman.store.postgres.shared import SharedRows
 from dragoman.store.postgres.statements import PostgresStatements
 from dragoman.store.postgres.submission import Submission
 from dragoman.store.postgres.sweep import delete_tasks, sweep
 from dragoman.store.postgres.worker_leases import LeaseRows
-from dragoman.store.postgres.writer import Writer
+from dragoman.store.postgres.writer import PostgresWriter
 from dragoman.store.receipts import Receipts
 from dragoman.store.replicas import Heartbeat, Replicas
 from dragoman.store.retention import Horizon
@@ -77,8 +77,8 @@ class StoreParts(Struct, frozen=True):
     """The parts of an open store. `ledger` and `writer` are None beside a server."""
 
     pool: Pool
-    ledger: Ledger
-    writer: Writer
+    ledger: PostgresLedger
+    writer: PostgresWriter
 
 
 class PostgresStore:
@@ -91,7 +91,7 @@ class PostgresStore:
         self.writing = WriteRecord(self._address.shown, clock)
         self._damage = DamageLog()
         self.replicas: Replicas
-        self._pool = door = Door(self._address)
+        self._pool = door = PostgresDoor(self._address)
         self._submission = submission = Submission(door)
         self._history = HistoryCount()
         self.replicas = self._replicas = SharedReplicas(
@@ -115,7 +115,7 @@ class PostgresStore:
         self._encoder = Encoder(self._codec, clock)
         self._sql = read_statements("tasks.sql", self._address.schema)
         # The protocol's methods that one part of the store carries out alone are that part's own.
-        self._reads = reads = Reads(door, self._sql, self._codec, self._damage)
+        self._reads = reads = PostgresReads(door, self._sql, self._codec, self._damage)
         self.find, self.load_after, self.size, self.head = reads.find, reads.load_after, reads.size, reads.head
         self.read, self.read_since = reads.read, reads.read_since
         lists = TaskLists(door, reads, read_statements("lists.sql", self._address.schema), submission.start)
@@ -136,8 +136,8 @@ class PostgresStore:
         pool = await open_pool(self._address, self._history)
         self._reads.open()
         self._replicas.open(holder)
-        ledger = Ledger(pool, self._sql, self._codec, self.clock, self._replicas.own_id, self._webhooks.tell)
-        writer = Writer(ledger, self.clock, self.writing, self._address.shown)
+        ledger = PostgresLedger(pool, self._sql, self._codec, self.clock, self._replicas.own_id, self._webhooks.tell)
+        writer = PostgresWriter(ledger, self.clock, self.writing, self._address.shown)
         self._opened = StoreParts(pool, ledger, writer)
         self._pool.open(pool)
         self._submission.open(ledger, writer)
@@ -214,7 +214,7 @@ class PostgresStore:
         """A turn among the writes of this process, and the row locked against those of others."""
         opened = self._open()
         async with opened.writer.turn(task_id), AsyncExitStack() as locked:
-            hold = Hold(opened, self._reads, self._encode, task_id, locked)
+            hold = PostgresHold(opened, self._reads, self._encode, task_id, locked)
             await hold.lock()
             yield hold
 
@@ -336,7 +336,7 @@ class PostgresStore:
         return self._opened
 
 
-class Hold:
+class PostgresHold:
     """A task that is held: see `store.api.Held`.
 
     An append commits the transaction that has the row locked. From then on, other processes may write.
@@ -347,7 +347,7 @@ class Hold:
     def __init__(
         self,
         opened: StoreParts,
-        reads: Reads,
+        reads: PostgresReads,
         encode: Callable[[Append], Addition],
         task_id: str,
         locked: AsyncExitStack,

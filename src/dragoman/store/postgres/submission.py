@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from dragoman.store.postgres.database.opening import Door
-from dragoman.store.postgres.ledger import Ledger
-from dragoman.store.postgres.writer import Writer
+from dragoman.store.postgres.database.opening import PostgresDoor
+from dragoman.store.postgres.ledger import PostgresLedger
+from dragoman.store.postgres.writer import PostgresWriter
 from dragoman.store.postgres.writes import OtherWrite
 from dragoman.store.usage import AnswerUsage
 
@@ -20,11 +20,11 @@ AUDIT = "\0audit"
 class Submission:
     """Starts writes while the store is open."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: PostgresDoor) -> None:
         self._door = door
-        self._ways: tuple[Ledger, Writer] | None = None
+        self._ways: tuple[PostgresLedger, PostgresWriter] | None = None
 
-    def open(self, ledger: Ledger, writer: Writer) -> None:
+    def open(self, ledger: PostgresLedger, writer: PostgresWriter) -> None:
         """Start writes with these from now on."""
         self._ways = ledger, writer
 

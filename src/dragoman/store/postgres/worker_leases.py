@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.store.api import OutcomeUnknown, StoreError
-from dragoman.store.postgres.database.opening import Door
+from dragoman.store.postgres.database.opening import PostgresDoor
 from dragoman.store.postgres.database.statements import from_text, read_statements, to_text
 from dragoman.store.worker_leases import KNOWN_MS, DueLeases, HeldLease, WorkerLease, WorkerLeaseChange
 from dragoman.telemetry.coalescing import about
@@ -89,7 +89,7 @@ def _bare(task_id: str, agent: str, token: str, version: int) -> WorkerLease:
 class LeaseRows:
     """The WorkerLeases protocol on the store's connections, for tables in `schema`."""
 
-    def __init__(self, door: Door, schema: str) -> None:
+    def __init__(self, door: PostgresDoor, schema: str) -> None:
         self._door = door
         self._sql = read_statements("worker_leases.sql", schema)
         self._forgotten_s = 0.0

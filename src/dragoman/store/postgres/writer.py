@@ -14,8 +14,8 @@ from typing import Any
 from dragoman.model.ids import Clock
 from dragoman.store.api import OutcomeUnknown, StoreError, StoreUnreachable
 from dragoman.store.outage import WriteRecord
-from dragoman.store.postgres.ledger import AGAIN, Ledger, Outcome
-from dragoman.store.postgres.writes import OtherWrite, Turn, Write
+from dragoman.store.postgres.ledger import AGAIN, Outcome, PostgresLedger
+from dragoman.store.postgres.writes import OtherWrite, TaskTurn, Write
 from dragoman.store.writes import Addition, Creation
 
 LANES = 2
@@ -39,10 +39,10 @@ Waiting = tuple[Any, "asyncio.Future[Any]"]
 """A write, and who waits for its outcome."""
 
 
-class Writer:
+class PostgresWriter:
     """The only way to the tables of tasks for writes. Made and called on the loop."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, record: WriteRecord, shown: str) -> None:
+    def __init__(self, ledger: PostgresLedger, clock: Clock, record: WriteRecord, shown: str) -> None:
         """`record` counts batches from their first statement to their outcomes. `shown` is the address for messages."""
         self._record = record
         self._ledger = ledger
@@ -76,7 +76,7 @@ class Writer:
         """A block in which no write of a task is under way; it begins once those before have their outcome."""
         if self._closed:
             raise StoreError(f"store {self._shown!r} is closed")
-        turn, begins = Turn(task_id), self._loop.create_future()
+        turn, begins = TaskTurn(task_id), self._loop.create_future()
         self._enter((turn, begins))
         try:
             await begins
@@ -122,7 +122,7 @@ class Writer:
         write: Write = waiting[0]
         if isinstance(write, OtherWrite):
             self._start(self._do(write, waiting[1]))
-        elif isinstance(write, Turn):
+        elif isinstance(write, TaskTurn):
             if waiting[1].done():
                 self._leave(write)
             else:

@@ -33,10 +33,10 @@ class OtherWrite(Struct, frozen=True):
     id: str | None = None
 
 
-class Turn(Struct, frozen=True):
+class TaskTurn(Struct, frozen=True):
     """A place among the writes of a task: those after it wait until it is over."""
 
     id: str
 
 
-Write = Creation | Addition | OtherWrite | Turn
+Write = Creation | Addition | OtherWrite | TaskTurn

@@ -13,7 +13,7 @@ import msgspec
 
 from dragoman.model.operations import PushConfig
 from dragoman.store.api import OutcomeUnknown
-from dragoman.store.codec import Unreadable, decode
+from dragoman.store.codec import DamagedRow, decode
 from dragoman.store.damage import DamageLog
 from dragoman.store.deliveries import PUSH_CONFIGS, DeliveryClaim
 from dragoman.store.outbox import (
@@ -119,7 +119,7 @@ class OutboxTables:
         for settings in await self._writes.settings(task_id):
             try:
                 found.append(decode(PUSH_CONFIGS, settings))
-            except Unreadable as error:
+            except DamagedRow as error:
                 self._damage.name("a webhook of task", task_id, error)
         return tuple(found)
 
@@ -327,7 +327,7 @@ def _owed(
 ) -> Owed:
     try:
         url = decode(PUSH_CONFIGS, settings).url
-    except Unreadable:
+    except DamagedRow:
         url = ""
     return Owed(
         number=number,

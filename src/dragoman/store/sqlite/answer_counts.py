@@ -5,7 +5,7 @@ Invariant: the answers that were gathered are counted in one transaction.
 
 from collections.abc import Sequence
 
-from dragoman.store.sqlite.pool import Door
+from dragoman.store.sqlite.pool import SqliteDoor
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Act
 from dragoman.store.usage import AnswerUsage
@@ -14,7 +14,7 @@ from dragoman.store.usage import AnswerUsage
 class AnswerCounts:
     """Adds to the sums of the open store."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: SqliteDoor) -> None:
         self._door = door
 
     async def add(self, gathered: Sequence[AnswerUsage]) -> None:

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from msgspec.structs import astuple
 
 from dragoman.store.audit import AuditEntry
-from dragoman.store.sqlite.pool import Door
+from dragoman.store.sqlite.pool import SqliteDoor
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Act
 
 
-def add_entries(door: Door, entries: Sequence[AuditEntry]) -> "Future[None]":
+def add_entries(door: SqliteDoor, entries: Sequence[AuditEntry]) -> "Future[None]":
     """As `AuditTrail.write` says; many rows a statement."""
     rows = [astuple(entry) for entry in entries]  # its fields are in the order of the columns
 

@@ -100,7 +100,7 @@ class Seen(Struct):
         return first
 
 
-class Ledger:
+class SqliteLedger:
     """Applies writes to the tables."""
 
     def __init__(self, tables: Tables, codec: Codec) -> None:

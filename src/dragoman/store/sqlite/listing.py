@@ -29,7 +29,7 @@ from dragoman.store.damage import state_of
 from dragoman.store.files import leaving_out
 from dragoman.store.sql.tasks import make_task_row
 from dragoman.store.sqlite.connection import fetch
-from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.reads import SqliteReads
 
 STATEMENTS = {
     (False, False): ("list_states", "scope_counts", "count_after"),
@@ -41,7 +41,7 @@ STATEMENTS = {
 is about several scopes, and about one context."""
 
 
-def list_tasks(reads: Reads, query: ListQuery) -> Listed:
+def list_tasks(reads: SqliteReads, query: ListQuery) -> Listed:
     """Read the page that `query` asks for."""
     with reads.moment():
         numbers, total = _find(reads, query)
@@ -51,7 +51,7 @@ def list_tasks(reads: Reads, query: ListQuery) -> Listed:
         return Listed(tasks, total, len(numbers) > len(tasks))
 
 
-def list_rows(reads: Reads, query: ListQuery) -> ListedRows:
+def list_rows(reads: SqliteReads, query: ListQuery) -> ListedRows:
     """Read the same page without logs."""
     with reads.moment():
         numbers, total = _find(reads, query)
@@ -66,7 +66,7 @@ def list_rows(reads: Reads, query: ListQuery) -> ListedRows:
         return ListedRows(tuple(rows), total, len(numbers) > len(rows))
 
 
-def _find(reads: Reads, query: ListQuery) -> tuple[list[int], int]:
+def _find(reads: SqliteReads, query: ListQuery) -> tuple[list[int], int]:
     """The numbers of the page's tasks, and of one more if there is one, and how many tasks match."""
     scope = _scope(reads, query)
     if scope is None:
@@ -78,7 +78,7 @@ def _find(reads: Reads, query: ListQuery) -> tuple[list[int], int]:
     return [task for task, _, _ in _page(reads, scope, query, holding)], total
 
 
-def newest_of_context(reads: Reads, owner: str, agent: str, context: str, limit: int) -> tuple[Stored, ...]:
+def newest_of_context(reads: SqliteReads, owner: str, agent: str, context: str, limit: int) -> tuple[Stored, ...]:
     """The newest tasks of a context, oldest first."""
     with reads.moment():
         query = ListQuery(owner=owner, agent=agent, context_id=context, limit=limit)
@@ -89,7 +89,7 @@ def newest_of_context(reads: Reads, owner: str, agent: str, context: str, limit:
         return reads.by_number([task for task, _, _ in reversed(rows)], None, None)
 
 
-def list_contexts(reads: Reads, query: ContextQuery) -> ContextPage:
+def list_contexts(reads: SqliteReads, query: ContextQuery) -> ContextPage:
     """Read the page of contexts that `query` asks for."""
     with reads.moment():
         tasks = ListQuery(owner=query.owner, agent=query.agent, before=query.before, limit=query.scan_max)
@@ -98,7 +98,7 @@ def list_contexts(reads: Reads, query: ContextQuery) -> ContextPage:
         return make_context_page(query, ((at, task_id, _context(reads, task, at)) for task, at, task_id in rows))
 
 
-def _context(reads: Reads, task: int, status_ms: int) -> ContextRow | None:
+def _context(reads: SqliteReads, task: int, status_ms: int) -> ContextRow | None:
     """The context of a task; None if another task of it has a newer status."""
     found = fetch(reads.cursor, reads.sql["context_of"], {"task": task, "most": CONTEXT_TASKS_MAX})
     if not found:
@@ -115,7 +115,7 @@ def _context(reads: Reads, task: int, status_ms: int) -> ContextRow | None:
     )
 
 
-def _scope(reads: Reads, query: ListQuery) -> int | None:
+def _scope(reads: SqliteReads, query: ListQuery) -> int | None:
     """The number of an owner with an agent, None if it has no task. A query over several scopes has 0."""
     if _several(query):
         return 0
@@ -148,7 +148,7 @@ def _values(scope: int, query: ListQuery) -> dict[str, Any]:
     }
 
 
-def _total(reads: Reads, scope: int, query: ListQuery, states: Sequence[int]) -> tuple[int, list[int]]:
+def _total(reads: SqliteReads, scope: int, query: ListQuery, states: Sequence[int]) -> tuple[int, list[int]]:
     """Return how many tasks match, and the states that have any."""
     _, counters, counting = _statements(query)
     values = _values(scope, query)
@@ -162,7 +162,7 @@ def _total(reads: Reads, scope: int, query: ListQuery, states: Sequence[int]) ->
     return sum(found), holding
 
 
-def _page(reads: Reads, scope: int, query: ListQuery, states: Sequence[int]) -> list[tuple[Any, ...]]:
+def _page(reads: SqliteReads, scope: int, query: ListQuery, states: Sequence[int]) -> list[tuple[Any, ...]]:
     """Number, status and id of the page's tasks, and of one more if there is one. Merges one range for each state."""
     if not states:
         return []

@@ -25,9 +25,9 @@ from dragoman.store.sqlite.deliveries import (
     release,
     revive,
 )
-from dragoman.store.sqlite.pool import Door
+from dragoman.store.sqlite.pool import SqliteDoor
 from dragoman.store.sqlite.tables import Tables
-from dragoman.store.sqlite.writer import Writer
+from dragoman.store.sqlite.writer import SqliteWriter
 from dragoman.store.sqlite.writes import Act, Registering, Removal, Settlement, Write
 
 CHANGES: Mapping[OwedChange, Callable[[Tables, Sequence[int], int], int]] = {
@@ -44,7 +44,7 @@ class SqliteOutbox:
     shared = False
     rewinds = 0
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: SqliteDoor) -> None:
         self._door = door
 
     def register(
@@ -101,7 +101,7 @@ class SqliteOutbox:
             future.set_exception(error)
             return future
 
-    def _own(self) -> Writer:
+    def _own(self) -> SqliteWriter:
         """The writer, for writes that only the owner of the file may make."""
         opened = self._door()
         if opened.beside:

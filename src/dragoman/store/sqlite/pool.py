@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from dragoman.store.api import StoreError
 from dragoman.store.sqlite.connection import Location, translated
-from dragoman.store.sqlite.reads import Reads
-from dragoman.store.sqlite.writer import Writer
+from dragoman.store.sqlite.reads import SqliteReads
+from dragoman.store.sqlite.writer import SqliteWriter
 
 T = TypeVar("T")
 
@@ -27,15 +27,15 @@ class Readers:
     THREADS = 2
     """During one long listing, one thread is left for the tails of streams. More would only compete for the GIL."""
 
-    def __init__(self, reads: Sequence[Reads], location: Location) -> None:
+    def __init__(self, reads: Sequence[SqliteReads], location: Location) -> None:
         self._location = location
-        self._idle: SimpleQueue[Reads] = SimpleQueue()
+        self._idle: SimpleQueue[SqliteReads] = SimpleQueue()
         for one in reads:
             self._idle.put(one)
         self._all = tuple(reads)
         self._pool = ThreadPoolExecutor(len(reads), thread_name_prefix="store-reader")
 
-    async def run(self, job: Callable[[Reads], T]) -> T:
+    async def run(self, job: Callable[[SqliteReads], T]) -> T:
         """Run `job` with a connection on one of the threads. Raises StoreError if SQLite cannot read."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, self._job, job)
@@ -48,7 +48,7 @@ class Readers:
         for reads in self._all:
             reads.connection.close()
 
-    def _job(self, job: Callable[[Reads], T]) -> T:
+    def _job(self, job: Callable[[SqliteReads], T]) -> T:
         reads = self._idle.get()
         try:
             return job(reads)
@@ -63,13 +63,13 @@ class ConnectionPool(Struct, frozen=True):
     """
 
     location: Location
-    writer: Writer
-    reads: Reads
+    writer: SqliteWriter
+    reads: SqliteReads
     readers: Readers
     beside: bool = False
 
 
-class Door:
+class SqliteDoor:
     """Gives out the pool of the store at `url` while that is open."""
 
     __slots__ = ("_url", "opened")

@@ -16,7 +16,7 @@ from dragoman.model.events import Logged
 from dragoman.model.parts import Swap, Swaps, everywhere, swap_event, swap_record
 from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored, Unknown
-from dragoman.store.codec import NOTE_MARKS, TERMINAL_FROM, Codec, SkippedChunk, Unreadable, check_state
+from dragoman.store.codec import NOTE_MARKS, TERMINAL_FROM, Codec, DamagedRow, SkippedChunk, check_state
 from dragoman.store.damage import DamageLog, RowFacts, bare_record, state_of
 from dragoman.store.files import file_bytes, kept_apart, putting_back
 from dragoman.store.sqlite.connection import fetch
@@ -50,7 +50,7 @@ Learn = Callable[[str, int, bytes], None]
 """Called with each file that was read: the task's id, the file's number, the bytes."""
 
 
-class Reads:
+class SqliteReads:
     """A read-only connection. Not to be used by two threads at once."""
 
     def __init__(
@@ -99,9 +99,9 @@ class Reads:
         """
         try:
             if data is None:  # see the statement `load`
-                raise Unreadable("its log does not begin where its snapshot ends")
+                raise DamagedRow("its log does not begin where its snapshot ends")
             return self.codec.head(data), True
-        except Unreadable as error:
+        except DamagedRow as error:
             facts: Any = self.connection.execute(self.sql["row_facts"], (task,)).get
             if facts is None:
                 raise Unknown(str(task)) from error
@@ -174,7 +174,7 @@ class Reads:
                             continue
                         full = swap_event(event, swaps) if files else event
                         events.append(Logged(number, full, size + file_bytes(full) if files else size))
-        except Unreadable as error:
+        except DamagedRow as error:
             self.damage.name("task", head.id, error)
             readable = False
         if not (readable or (snapshot is not None and snapshot.unreadable)):
@@ -273,7 +273,7 @@ class Reads:
             try:
                 events = self.codec.events(page)
                 whole = [swap_event(event, swaps) for event in events] if files else events
-            except Unreadable as error:
+            except DamagedRow as error:
                 self.damage.name("task", task_id, error)
                 if given:
                     return  # the next read begins behind the gap, and its reader sees that
@@ -314,7 +314,7 @@ class Reads:
             if content is None:
                 found = self.connection.execute(self.sql["file"], (number,)).get
                 if found is None:
-                    raise Unreadable(f"its file {number} is missing")
+                    raise DamagedRow(f"its file {number} is missing")
                 content = bytes(found)
                 fetched[number] = content
                 if learn is not None:

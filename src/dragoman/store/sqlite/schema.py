@@ -15,7 +15,7 @@ import apsw
 from msgspec import Struct
 
 from dragoman.store.api import StoreError
-from dragoman.store.codec import Codec, Unreadable
+from dragoman.store.codec import Codec, DamagedRow
 from dragoman.store.sql.statements import covers, split_statements, statements_for_sqlite
 from dragoman.store.sqlite.connection import InUse, Location, ProcessLock, connect, fetch, locate, translated
 
@@ -38,7 +38,7 @@ def _reading(read: Callable[[Codec, bytes], T], otherwise: T) -> Callable[[bytes
     def function(data: bytes) -> T:
         try:
             return read(Codec(), data)
-        except Unreadable:
+        except DamagedRow:
             return otherwise
 
     return function
@@ -92,7 +92,7 @@ def _guard(guard: str, hit: re.Match[str]) -> str:
 # -- migrations --------------------------------------------------------------------------------------------------------
 
 
-class Migration(Struct, frozen=True):
+class SqliteMigration(Struct, frozen=True):
     """One step: the version a file has after it, and the SQL."""
 
     version: int
@@ -100,14 +100,14 @@ class Migration(Struct, frozen=True):
     sql: str
 
 
-def migrations() -> tuple[Migration, ...]:
+def migrations() -> tuple[SqliteMigration, ...]:
     """All steps in order. They ship beside this module as `0001_what.sql`."""
     found = (entry for entry in (files(__package__) / "migrations").iterdir() if entry.name.endswith(".sql"))
-    steps = [Migration(int(entry.name[:4]), entry.name, entry.read_text(encoding="utf-8")) for entry in found]
+    steps = [SqliteMigration(int(entry.name[:4]), entry.name, entry.read_text(encoding="utf-8")) for entry in found]
     return tuple(sorted(steps, key=lambda step: step.version))
 
 
-def migrate(connection: apsw.Connection, location: Location, steps: tuple[Migration, ...]) -> None:
+def migrate(connection: apsw.Connection, location: Location, steps: tuple[SqliteMigration, ...]) -> None:
     """Apply the missing steps. Raises StoreError if the file is newer than this program, or is another program's."""
     version = int(connection.pragma("user_version"))
     newest = steps[-1].version
@@ -138,7 +138,7 @@ def migrate(connection: apsw.Connection, location: Location, steps: tuple[Migrat
         log.info("store file %s: its tables are of version %d", location.path, newest)
 
 
-def migrate_beside(location: Location, path: Path, steps: tuple[Migration, ...]) -> None:
+def migrate_beside(location: Location, path: Path, steps: tuple[SqliteMigration, ...]) -> None:
     """Migrate a file that a server may have open; if one has, only check the version.
 
     Raises StoreError if the server's tables have another version than this program, apsw.Error if the file cannot be

@@ -12,8 +12,8 @@ import msgspec
 from dragoman.model.ids import Clock
 from dragoman.store.shared import SharedEntry, Spending
 from dragoman.store.sqlite.connection import fetch, translated
-from dragoman.store.sqlite.pool import Door
-from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.pool import SqliteDoor
+from dragoman.store.sqlite.reads import SqliteReads
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Act
 
@@ -24,7 +24,7 @@ BATCH_ROWS = 500
 class SharedTable:
     """The Shared protocol on the store's connections."""
 
-    def __init__(self, door: Door, clock: Clock) -> None:
+    def __init__(self, door: SqliteDoor, clock: Clock) -> None:
         self._door = door
         self._clock = clock
 
@@ -41,7 +41,7 @@ class SharedTable:
         """As the protocol says."""
         values = (prefix, self._clock.now_ms(), len(prefix))
 
-        def read(reads: Reads) -> list[Any]:
+        def read(reads: SqliteReads) -> list[Any]:
             with reads.moment():
                 return fetch(reads.cursor, reads.sql["scan_entries"], values)
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from dragoman.model.parts import every_part
 from dragoman.store.api import StoreError
 from dragoman.store.blobs.api import BlobAddress
-from dragoman.store.codec import Codec, Unreadable
+from dragoman.store.codec import Codec, DamagedRow
 from dragoman.store.sqlite.connection import Location, connect, locate, translated
 from dragoman.store.sqlite.schema import check, migrate, migrations, read_statements
 
@@ -146,7 +146,7 @@ def stored_files(path: Path) -> Iterator[BlobAddress]:
                         parts = every_part(codec.events(content))
                     else:
                         parts = every_part((), codec.record(content, codec.head(head), lambda _: None))
-                except Unreadable:
+                except DamagedRow:
                     continue  # a fault of its own: see `damage_check`
                 for part in parts:
                     place = None if part.file is None else BlobAddress.read(part.file)

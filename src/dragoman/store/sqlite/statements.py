@@ -10,8 +10,8 @@ import msgspec
 
 from dragoman.store.sql.statements import Value
 from dragoman.store.sqlite.connection import fetch, translated
-from dragoman.store.sqlite.pool import Door
-from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.pool import SqliteDoor
+from dragoman.store.sqlite.reads import SqliteReads
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Act
 
@@ -19,7 +19,7 @@ from dragoman.store.sqlite.writes import Act
 class SqliteStatements:
     """The Statements protocol on the store's connections."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: SqliteDoor) -> None:
         self._door = door
 
     async def point(self, name: str, *values: Value) -> Any:
@@ -33,7 +33,7 @@ class SqliteStatements:
     async def read(self, name: str, *values: Value) -> list[tuple[Any, ...]]:
         """On a reader thread."""
 
-        def run(reads: Reads) -> list[tuple[Any, ...]]:
+        def run(reads: SqliteReads) -> list[tuple[Any, ...]]:
             with reads.moment():
                 return fetch(reads.cursor, reads.sql[name], tuple(map(_encode, values)))
 

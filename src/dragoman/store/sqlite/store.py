@@ -60,18 +60,18 @@ from dragoman.store.sql.usage import UsageTable
 from dragoman.store.sqlite.answer_counts import AnswerCounts
 from dragoman.store.sqlite.audit_trail import add_entries
 from dragoman.store.sqlite.connection import ProcessLock, connect, locate, translated
-from dragoman.store.sqlite.ledger import Ledger
+from dragoman.store.sqlite.ledger import SqliteLedger
 from dragoman.store.sqlite.listing import list_contexts, list_rows, list_tasks, newest_of_context
 from dragoman.store.sqlite.outbox import SqliteOutbox
-from dragoman.store.sqlite.pool import ConnectionPool, Door, Readers
-from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.pool import ConnectionPool, Readers, SqliteDoor
+from dragoman.store.sqlite.reads import SqliteReads
 from dragoman.store.sqlite.recent import RecentTasks
 from dragoman.store.sqlite.schema import migrate, migrate_beside, migrations, read_statements
 from dragoman.store.sqlite.shared import SharedTable
 from dragoman.store.sqlite.statements import SqliteStatements
 from dragoman.store.sqlite.sweep import find_victims
 from dragoman.store.sqlite.tables import Tables
-from dragoman.store.sqlite.writer import Writer
+from dragoman.store.sqlite.writer import SqliteWriter
 from dragoman.store.sqlite.writes import (
     Act,
     Deletion,
@@ -104,10 +104,10 @@ class SqliteStore:
         self._encoder = Encoder(self._codec, clock)
         self._recent = RecentTasks()
         self._lock: ProcessLock | None = None
-        self._open = Door(self._location.url)
-        self._own_writer: Writer | None = None
+        self._open = SqliteDoor(self._location.url)
+        self._own_writer: SqliteWriter | None = None
         """The writer, for writes that only the owner of the file may make."""
-        self._holds: dict[str, Hold] = {}
+        self._holds: dict[str, SqliteHold] = {}
         self._statements = statements = SqliteStatements(self._open)
         self.outbox: Outbox = OutboxTables(statements, SqliteOutbox(self._open), self._damage)
         self.keys: KeyRing = KeyTable(statements, self._damage)
@@ -158,10 +158,10 @@ class SqliteStore:
             raise error if isinstance(error, StoreError) else translated(error, location) from error
         self._files = TaskFiles(tables.file_numbers)
         _, mine, *others = connections
-        reads = Reads(mine, sql, self._codec, gate, self._damage)
-        behind = [Reads(connection, sql, self._codec, gate, self._damage) for connection in others]
+        reads = SqliteReads(mine, sql, self._codec, gate, self._damage)
+        behind = [SqliteReads(connection, sql, self._codec, gate, self._damage) for connection in others]
         readers = Readers(behind, location)
-        writer = Writer(Ledger(tables, self._codec), location, gate, self.clock, self.writing, self._recent)
+        writer = SqliteWriter(SqliteLedger(tables, self._codec), location, gate, self.clock, self.writing, self._recent)
         self._open.open(ConnectionPool(location, writer, reads, readers, beside=holder is None))
         if holder is not None:
             self._own_writer = writer
@@ -389,7 +389,7 @@ class SqliteStore:
         return await self._readers.run(lambda reads: list_contexts(reads, query))
 
     async def read_head(self, data: bytes, task: int) -> tuple[TaskHead, bool]:
-        """The head of the task with a number: see `Reads.head_of`."""
+        """The head of the task with a number: see `SqliteReads.head_of`."""
         try:
             return self._reads.head_of(data, task)
         except apsw.Error as error:
@@ -424,7 +424,7 @@ class SqliteStore:
         """Only in memory, since nobody else writes to the file. Appends of others are submitted at the end."""
         while (other := self._holds.get(task_id)) is not None:
             await asyncio.wait((other.ended,))
-        hold = self._holds[task_id] = Hold(self)
+        hold = self._holds[task_id] = SqliteHold(self)
         try:
             await self._writer.submit(Act(_nothing))  # what was submitted before is committed now
             stored = await self.load(task_id)
@@ -461,13 +461,13 @@ class SqliteStore:
         return await read_figures(self._statements, size_bytes)
 
     @property
-    def _writer(self) -> Writer:
+    def _writer(self) -> SqliteWriter:
         if self._own_writer is None:
             raise self._not_writable()
         return self._own_writer
 
     @property
-    def _reads(self) -> Reads:
+    def _reads(self) -> SqliteReads:
         return self._open().reads
 
     @property
@@ -516,7 +516,7 @@ class LocalWorkerLeases:
         return self._table.due(limit)
 
 
-class Hold:
+class SqliteHold:
     """A task that is held: see `store.api.Held`. Appends of others wait until it ends."""
 
     stored: Stored

@@ -16,12 +16,12 @@ from dragoman.store.codec import TERMINAL_FROM
 from dragoman.store.retention import BATCH_ROWS, BATCH_TASKS, ENDED, Horizon
 from dragoman.store.sqlite.connection import fetch
 from dragoman.store.sqlite.deliveries import remove_all
-from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.reads import SqliteReads
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Deletion, Sweep, Victim
 
 
-def find_victims(reads: Reads, horizon: Horizon) -> Sweep | None:
+def find_victims(reads: SqliteReads, horizon: Horizon) -> Sweep | None:
     """Find the next batch; None if nothing has expired."""
     with reads.moment():
         whole: list[Victim] = []
@@ -37,7 +37,7 @@ def find_victims(reads: Reads, horizon: Horizon) -> Sweep | None:
     return Sweep(tuple(whole), tuple(logs), calls, horizon.now_ms, horizon.yesterday if days else 0)
 
 
-def _older(reads: Reads, kind: int, now_ms: int, age_ms: int, limit: int) -> list[Victim]:
+def _older(reads: SqliteReads, kind: int, now_ms: int, age_ms: int, limit: int) -> list[Victim]:
     if age_ms < 0 or limit <= 0:
         return []
     rows: list[Any] = fetch(reads.cursor, reads.sql["sweep_tasks"], (kind, now_ms - age_ms, limit))

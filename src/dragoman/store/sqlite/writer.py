@@ -26,7 +26,7 @@ from dragoman.model.ids import Clock
 from dragoman.store.api import StoreError
 from dragoman.store.outage import WriteRecord
 from dragoman.store.sqlite.connection import Location, translated
-from dragoman.store.sqlite.ledger import Ledger
+from dragoman.store.sqlite.ledger import SqliteLedger
 from dragoman.store.sqlite.recent import RecentTasks
 from dragoman.store.sqlite.writes import Outcome, Write
 
@@ -51,12 +51,12 @@ Way = Callable[[Sequence[Write], int], list[Outcome]]
 """A way to turn a batch into statements within a transaction, called with the time."""
 
 
-class Writer:
+class SqliteWriter:
     """A ledger and its thread. Made and called on the loop."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: SqliteLedger,
         location: Location,
         gate: AbstractContextManager[object],
         clock: Clock,

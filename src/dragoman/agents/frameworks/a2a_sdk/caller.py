@@ -7,10 +7,10 @@ import importlib
 from functools import cache
 from typing import Any
 
-from dragoman.agents.frameworks.a2a_sdk.turn import Turn
+from dragoman.agents.frameworks.a2a_sdk.turn import ExecutorTurn
 
 
-def make_call_context(turn: Turn) -> Any:
+def make_call_context(turn: ExecutorTurn) -> Any:
     """Make the ServerCallContext. Its `state` is a new dict for each call; the caller's headers are not in it."""
     users = importlib.import_module("a2a.auth.user")
     user = users.UnauthenticatedUser() if turn.caller is None else _caller_type()(turn.caller)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.agents.frameworks.a2a_sdk.sdk import Sdk
-from dragoman.agents.frameworks.a2a_sdk.turn import Turn
+from dragoman.agents.frameworks.a2a_sdk.turn import ExecutorTurn
 from dragoman.agents.frameworks.runs import contain
 from dragoman.engine.api import Ended, Replied, Run
 from dragoman.engine.words import QUESTIONS
@@ -41,7 +41,7 @@ OPEN = (Part(text="The agent has stopped without an end: send another message to
 NOTHING_SAID = (Part(text="The agent gave no answer."),)
 
 
-class Question(Struct, frozen=True):
+class ExecutorQuestion(Struct, frozen=True):
     """A question that was put to the caller, and the state in which the executor left the task with it."""
 
     parts: tuple[Part, ...]
@@ -71,7 +71,7 @@ class ExecutorRun:
     async def carry_out(self) -> None:
         """Do the task. Raises Ended, or Replied if a message is the whole answer."""
         message, stored = self._run.message, None
-        asked: list[Question] = _load_questions(self._run)
+        asked: list[ExecutorQuestion] = _load_questions(self._run)
         for question in asked:
             message, stored = await self._ask(question)
         while True:
@@ -82,7 +82,7 @@ class ExecutorRun:
 
     # -- calls of the executor -----------------------------------------------------------------------------------------
 
-    async def _execute(self, message: Message, stored: Record | None) -> Question:
+    async def _execute(self, message: Message, stored: Record | None) -> ExecutorQuestion:
         """Call `execute` with a message, and return the question that follows. Raises Ended otherwise."""
         self._begin(stored)
         context = self._sdk.make_context(await self._turn(message, stored))
@@ -110,7 +110,7 @@ class ExecutorRun:
         if not self._is_task and stored is None:
             log.warning("task %s: execute() returned without any event", self._run.head.id)
             raise Ended(TaskState.FAILED, NOTHING_SAID)
-        return Question(OPEN, TaskState.WORKING)
+        return ExecutorQuestion(OPEN, TaskState.WORKING)
 
     def _begin(self, stored: Record | None) -> None:
         """Forget what the last call left open."""
@@ -123,7 +123,7 @@ class ExecutorRun:
         if self._end is not None:
             raise _ended(self._end)
 
-    async def _ask(self, question: Question) -> tuple[Message, Record]:
+    async def _ask(self, question: ExecutorQuestion) -> tuple[Message, Record]:
         """Put a question to the caller. Returns the answer, and the task as the executor left it."""
         try:
             answer = await self._run.ask(question.parts, auth=question.state is TaskState.AUTH_REQUIRED)
@@ -133,7 +133,7 @@ class ExecutorRun:
             raise
         return answer, self._stored(question, answer)
 
-    def _stored(self, question: Question, answer: Message) -> Record:
+    def _stored(self, question: ExecutorQuestion, answer: Message) -> Record:
         """Return the task as it was before the answer. Its history may have question and answer already."""
         record, head = self._run.record, self._run.head
         history = list(record.history)
@@ -152,9 +152,9 @@ class ExecutorRun:
         before = replace(record, status=status, history=tuple(history))
         return self._sdk.stored_record(before, asked if question.state in INTERRUPTED else None, answer)
 
-    async def _turn(self, message: Message, stored: Record | None) -> Turn:
+    async def _turn(self, message: Message, stored: Record | None) -> ExecutorTurn:
         run = self._run
-        return Turn(
+        return ExecutorTurn(
             task_id=run.head.id,
             context_id=run.head.context_id,
             message=message,
@@ -281,7 +281,7 @@ class DroppedEvents:
 async def call_cancel(executor: Any, sdk: Sdk, record: Record, queue: Any) -> None:
     """Call the executor's `cancel` for a bounded time. An error is logged, because the task is canceled anyway."""
     head = record.head
-    turn = Turn(
+    turn = ExecutorTurn(
         task_id=head.id,
         context_id=head.context_id,
         message=None,
@@ -308,14 +308,14 @@ def _caller(owner: str) -> str | None:
     return None if owner == ANONYMOUS.id else owner
 
 
-def _load_questions(run: Run) -> list[Question]:
+def _load_questions(run: Run) -> list[ExecutorQuestion]:
     text = (run.record.note or {}).get(NOTE)
-    return msgspec.json.decode(text, type=list[Question]) if text else []
+    return msgspec.json.decode(text, type=list[ExecutorQuestion]) if text else []
 
 
-def _question_of(status: TaskStatus) -> Question:
+def _question_of(status: TaskStatus) -> ExecutorQuestion:
     parts = () if status.message is None else status.message.parts
-    return Question(parts or QUESTIONS[status.state], status.state)
+    return ExecutorQuestion(parts or QUESTIONS[status.state], status.state)
 
 
 def _ended(status: TaskStatus) -> Ended:

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from dragoman.agents.frameworks.a2a_sdk.caller import make_call_context
-from dragoman.agents.frameworks.a2a_sdk.turn import Turn
+from dragoman.agents.frameworks.a2a_sdk.turn import ExecutorTurn
 from dragoman.model.message import Message
 from dragoman.model.task import Record
 from dragoman.model.updates import Update
@@ -25,7 +25,7 @@ class Sdk(Protocol):
     def __init__(self) -> None:
         self._types = importlib.import_module("a2a.types")
 
-    def make_context(self, turn: Turn) -> Any:
+    def make_context(self, turn: ExecutorTurn) -> Any:
         """Make the RequestContext of a call."""
         return importlib.import_module("a2a.server.agent_execution").RequestContext(
             request=None if turn.message is None else self._request(turn, turn.message),
@@ -61,7 +61,7 @@ class Sdk(Protocol):
         """An event in our types; None if it is none."""
         ...
 
-    def _request(self, turn: Turn, message: Message) -> Any: ...
+    def _request(self, turn: ExecutorTurn, message: Message) -> Any: ...
 
     def _task(self, record: Record) -> Any: ...
 

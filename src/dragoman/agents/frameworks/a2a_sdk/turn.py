@@ -11,7 +11,7 @@ from dragoman.model.message import Message
 from dragoman.model.task import Record
 
 
-class Turn(Struct, frozen=True, kw_only=True):
+class ExecutorTurn(Struct, frozen=True, kw_only=True):
     """One call of `execute`, or of `cancel`, which has no message.
 
     `task` is the task as the last call left it; None in the first one. `caller` is the id of an authenticated caller,

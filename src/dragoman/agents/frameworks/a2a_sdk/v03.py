@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.agents.frameworks.a2a_sdk.sdk import Sdk
-from dragoman.agents.frameworks.a2a_sdk.turn import Turn
+from dragoman.agents.frameworks.a2a_sdk.turn import ExecutorTurn
 from dragoman.dialects.v03 import encode
 from dragoman.dialects.v03.client import read_update
 from dragoman.model.message import Message
@@ -48,7 +48,7 @@ class SdkV03(Sdk):
         said = (answer,) if question is None else (question, answer)
         return replace(before, history=(*before.history, *said))
 
-    def _request(self, turn: Turn, message: Message) -> Any:
+    def _request(self, turn: ExecutorTurn, message: Message) -> Any:
         modes = list(turn.accepted_output_modes)
         return self._types.MessageSendParams(
             message=self._types.Message.model_validate_json(msgspec.json.encode(encode.message(message))),

@@ -9,7 +9,7 @@ from google.protobuf.json_format import MessageToDict
 from msgspec.structs import replace
 
 from dragoman.agents.frameworks.a2a_sdk.sdk import Sdk
-from dragoman.agents.frameworks.a2a_sdk.turn import Turn
+from dragoman.agents.frameworks.a2a_sdk.turn import ExecutorTurn
 from dragoman.dialects.protobuf.values import fill_struct
 from dragoman.dialects.v1.protobuf.client import read_update
 from dragoman.dialects.v1.protobuf.encode import encode_snapshot
@@ -51,7 +51,7 @@ class SdkV1(Sdk):
         """Return the task with the question in its status; neither it nor the answer is in the history yet."""
         return replace(before, status=replace(before.status, message=question))
 
-    def _request(self, turn: Turn, message: Message) -> Any:
+    def _request(self, turn: ExecutorTurn, message: Message) -> Any:
         request = self._types.SendMessageRequest()
         MESSAGE.write(request.message, message)
         request.configuration.accepted_output_modes.extend(turn.accepted_output_modes)

@@ -178,7 +178,7 @@ class _LineReader:
 
 async def _take_turn(session: "CommandSession", chat: _Chat, text: str, draws: bool) -> None:
     from dragoman.cli.a2a.message import print_outcome
-    from dragoman.cli.a2a.view import TaskView
+    from dragoman.cli.a2a.view import TaskScreen
     from dragoman.cli.a2a.waiting import send_and_wait
     from dragoman.client.conversation import make_message
     from dragoman.model.message import Part
@@ -196,7 +196,7 @@ async def _take_turn(session: "CommandSession", chat: _Chat, text: str, draws: b
         chat.note(answer)
         print_outcome(session, answer)
         return
-    with TaskView() as view:
+    with TaskScreen() as view:
         answer = await send_and_wait(session, operation, on_update=view.add)
         view.add(answer)
     chat.note(answer)

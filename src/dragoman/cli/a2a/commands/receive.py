@@ -93,7 +93,7 @@ async def _serve(reports: "_Reports", host: str, port: int) -> None:
 
     from dragoman.cli.a2a.output import warn
 
-    class Handler(BaseHTTPRequestHandler):
+    class WebhookHandler(BaseHTTPRequestHandler):
         timeout = READ_TIMEOUT_S
 
         def do_POST(self) -> None:
@@ -112,7 +112,7 @@ async def _serve(reports: "_Reports", host: str, port: int) -> None:
             """Log nothing: reports are the output."""
 
     try:
-        server = ThreadingHTTPServer((host, port), Handler)
+        server = ThreadingHTTPServer((host, port), WebhookHandler)
     except OSError as error:
         raise SettingsError(f"{host}:{port} cannot be listened on: {error.strerror}: choose another --port") from error
     with server:

@@ -150,7 +150,7 @@ async def watch(session: "CommandSession", task_id: str) -> None:
     it breaks. Ctrl-C stops looking; the task goes on.
     """
     from dragoman.cli.a2a.message import print_outcome
-    from dragoman.cli.a2a.view import TaskView, at_terminal
+    from dragoman.cli.a2a.view import TaskScreen, at_terminal
     from dragoman.cli.a2a.waiting import subscribe_and_wait
 
     if session.output.form == "json" or not at_terminal():
@@ -158,7 +158,7 @@ async def watch(session: "CommandSession", task_id: str) -> None:
         print_outcome(session, found, restate=True)
         return
     session.task.announces = False
-    with TaskView() as view:
+    with TaskScreen() as view:
         found = await subscribe_and_wait(session, task_id, on_update=view.add)
         view.add(found)
     print_outcome(session, found)

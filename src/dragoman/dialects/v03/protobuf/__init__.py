@@ -12,15 +12,15 @@ from dragoman.dialects import v03
 from dragoman.dialects.api import Dialect, Tongue, no_error
 from dragoman.dialects.protobuf.schema import streams_of
 from dragoman.dialects.v03.client import TONGUE as JSON_TONGUE
-from dragoman.dialects.v03.protobuf.answers import Answers, add_event_id, encode_card
+from dragoman.dialects.v03.protobuf.answers import ProtoAnswers, add_event_id, encode_card
 from dragoman.dialects.v03.protobuf.client import SERVICE, Reader, caller
 from dragoman.dialects.v03.protobuf.messages import pb
 from dragoman.dialects.v03.protobuf.objects import BASE64, RAW
 from dragoman.dialects.v03.protobuf.requests import check_bounds, decoder
 from dragoman.dialects.v03.protobuf.statuses import encode_status, grpc_code, read_status, status_text
 
-_RAW = Answers(RAW)
-_BASE64 = Answers(BASE64)
+_RAW = ProtoAnswers(RAW)
+_BASE64 = ProtoAnswers(BASE64)
 
 GRPC = replace(
     v03.JSONRPC,

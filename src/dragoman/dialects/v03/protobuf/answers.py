@@ -34,7 +34,7 @@ add_event_id = partial(values.add_event_id, pb.StreamResponse)
 """Returns an item of a stream with its id (EVENT_ID)."""
 
 
-class Answers:
+class ProtoAnswers:
     """The encoders of a Dialect, for one way of writing the bytes of a file."""
 
     def __init__(self, forms: ObjectForms) -> None:

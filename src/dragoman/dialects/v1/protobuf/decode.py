@@ -24,7 +24,7 @@ from dragoman.dialects.v1.decode import (
     ONE_CONTENT,
     READS,
     REQUIRED,
-    Access,
+    FieldAccess,
     Read,
     check_head,
     compile_send,
@@ -76,7 +76,7 @@ def check_bounds(method: str, request: bytes, max_values: int) -> None:
 # -- plain fields ------------------------------------------------------------------------------------------------------
 
 
-def _access(message: type[ProtoMessage]) -> Access:
+def _access(message: type[ProtoMessage]) -> FieldAccess:
     """Return the access to a message's fields. Those without presence are never absent."""
     fields = message.DESCRIPTOR.fields_by_name
 
@@ -86,7 +86,7 @@ def _access(message: type[ProtoMessage]) -> Access:
     def absent(name: str) -> str:
         return f"not given.HasField({name!r})" if fields[name].has_presence else "False"
 
-    return Access(spoken, absent, lambda name: f"given.{name}")
+    return FieldAccess(spoken, absent, lambda name: f"given.{name}")
 
 
 def _time(field: FieldRow, path: str) -> Read:

@@ -124,7 +124,7 @@ NOTE_VERSION = "UPDATE dragoman.schema_version SET version = $1, serves = greate
 SERVES = re.compile(r"^-- serves: (\d+)$", re.MULTILINE)
 
 
-class Migration(Struct, frozen=True):
+class PostgresMigration(Struct, frozen=True):
     """One step: the version that the tables have after it, and the oldest program, by version, that it still serves."""
 
     version: int
@@ -138,13 +138,13 @@ class Migration(Struct, frozen=True):
         return None if found is None else found[1]
 
 
-def migrations() -> tuple[Migration, ...]:
+def migrations() -> tuple[PostgresMigration, ...]:
     """All steps in order. They ship beside this module as `0001_what.sql`."""
     found = (entry for entry in (files(FOLDER) / "migrations").iterdir() if entry.name.endswith(".sql"))
     return steps_of({entry.name: entry.read_text(encoding="utf-8") for entry in found})
 
 
-def steps_of(texts: Mapping[str, str]) -> tuple[Migration, ...]:
+def steps_of(texts: Mapping[str, str]) -> tuple[PostgresMigration, ...]:
     """The steps that are in files, by name. Files with the same number are one step, in the order of their names.
 
     A step that earlier programs can work with says so in a line `-- serves: <version>` of one of its files.
@@ -153,7 +153,7 @@ def steps_of(texts: Mapping[str, str]) -> tuple[Migration, ...]:
     for number, names in groupby(sorted(texts), key=lambda name: name[:4]):
         version, sql = int(number), "\n".join(texts[name] for name in names)
         serves = SERVES.search(sql)
-        steps.append(Migration(version, version if serves is None else int(serves[1]), sql))
+        steps.append(PostgresMigration(version, version if serves is None else int(serves[1]), sql))
     return tuple(steps)
 
 
@@ -163,7 +163,7 @@ async def migrated(pool: Pool) -> bool:
     return bool(row[0])
 
 
-async def migrate(pool: Pool, steps: tuple[Migration, ...]) -> None:
+async def migrate(pool: Pool, steps: tuple[PostgresMigration, ...]) -> None:
     """Apply the missing steps, one after the other.
 
     If several programs start at once, one does it, and the others wait. A program whose steps are all there waits
@@ -267,7 +267,7 @@ async def _check_served(pool: Pool, serves: int) -> None:
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 
-async def _make(pool: Pool, steps: tuple[Migration, ...]) -> int:
+async def _make(pool: Pool, steps: tuple[PostgresMigration, ...]) -> int:
     """Make the tables of a new store, in one transaction, since nobody uses them yet. Returns their version.
 
     It is an earlier one if a program that knows only that has made them at the same moment.
@@ -294,7 +294,7 @@ async def _make(pool: Pool, steps: tuple[Migration, ...]) -> int:
     return steps[-1].version
 
 
-async def _expand(pool: Pool, step: Migration, serves: int) -> None:
+async def _expand(pool: Pool, step: PostgresMigration, serves: int) -> None:
     """Apply a step in one short transaction; as often as it takes until all its locks are free at once."""
     schema, deadline_s, attempts = pool.address.schema, time.monotonic() + MIGRATION_S, 0
     while True:
@@ -331,7 +331,7 @@ async def _oldest(pool: Pool) -> str:
     return f" (the oldest transaction on the tables is that of process {pid}, {application!r}, {age_s} s old)"
 
 
-async def _build(pool: Pool, turn: DatabaseConnection, step: Migration, index: str, serves: int) -> None:
+async def _build(pool: Pool, turn: DatabaseConnection, step: PostgresMigration, index: str, serves: int) -> None:
     """Build an index beside writers.
 
     The server finishes a build whose program was killed, if it is not killed itself. So an index that is not valid is

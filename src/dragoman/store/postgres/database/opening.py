@@ -45,7 +45,7 @@ SELECT current_setting('server_version_num')::int / 10000 AS major,
 """
 
 
-class Door:
+class PostgresDoor:
     """Gives out the pool of the store at `address` while that is open."""
 
     __slots__ = ("_address", "_pool")
