@@ -261,8 +261,8 @@ FAULTS = (
         "the tenant is left out",
         "TX_003",
         "dialects/v1/client.py",
-        "RpcCall(row.method, _body(row, operation, operation.tenant))",
-        'RpcCall(row.method, _body(row, operation, ""))',
+        "RpcCall(call.row.method, _body(call, operation, operation.tenant))",
+        'RpcCall(call.row.method, _body(call, operation, ""))',
     ),
     _fault(
         "the version is empty",

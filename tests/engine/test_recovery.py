@@ -65,7 +65,7 @@ async def test_a_task_whose_run_died_is_failed_as_interrupted(url: str) -> None:
         assert interrupted(task)
         assert text_of(task) == "one,two,"
         assert not task.open_artifacts
-        assert h.in_memory == 0
+        await until(lambda: h.in_memory == 0)
         follow = await read(await h.open(Subscribe(id=task_id), after="5"))
         assert seqs(follow) == [6]
 
