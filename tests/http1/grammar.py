@@ -43,7 +43,7 @@ USUAL = {
     "last end": b"\r\n",
     "trailers": b"",
     "end": b"\r\n",
-    # Of an answer.
+    # The pieces of an answer.
     "answer version": b"HTTP/1.1",
     "status": b"200",
     "status gap": b" ",

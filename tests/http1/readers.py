@@ -1,4 +1,4 @@
-"""What two readers take from the same bytes: Dragoman's, and h11."""
+"""Two readers of the same bytes: Dragoman and h11."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class Read(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a reader took from some bytes, in order, and whether it refused what came then."""
+    """The messages that a reader took from some bytes, in order, and whether it refused the rest."""
 
     read: tuple[Read, ...]
     refused: bool

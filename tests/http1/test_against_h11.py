@@ -104,7 +104,7 @@ DIFFERENCES = {
     "coding as a trailer": Difference(WE, TRAILER),
 }
 TOGETHER = {("extension", "two carriage returns end a size"): Difference(WE, CONTROL)}
-"""What differs only if a message has any oddity of a piece as well as another one by name."""
+"""Differences of messages that have any oddity of a piece together with another oddity by name."""
 
 
 def one_by_one(data: bytes) -> list[bytes]:

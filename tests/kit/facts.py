@@ -1,4 +1,4 @@
-"""What an administration is told of its server."""
+"""The facts of a server for its administration."""
 
 from dragoman.admin.overview import AgentFacts, UpstreamLine, WorkerLine
 from dragoman.model.task import TaskStatus

@@ -44,7 +44,7 @@ def _nearest(place: Place, changes: Sequence[Change]) -> Change | None:
 
 
 def lost(old: Iterable[Row], new: Iterable[Row]) -> list[tuple[Row, Row | None]]:
-    """What was found in the older tree and is not found in the newer one: by no test, or since it is not there."""
+    """The changes that were found in the older tree only: no test finds them now, or their place is gone."""
     again = {key: row for row in new if (key := row.get("planted") or _key(row.get("was"))) is not None}
     pairs = [(row, again.get(row.get("planted") or _key(row["place"]))) for row in old if row["outcome"] in FOUND]
     return [(row, now) for row, now in pairs if now is None or now["outcome"] not in FOUND]
@@ -61,7 +61,7 @@ def share_found(rows: Iterable[Row]) -> tuple[int, int]:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """What the tests found, by kind and by package, and each change that they did not find."""
+    """The numbers of found changes by kind and by package, and each change that was not found."""
     drawn = [row for row in rows if "place" in row]
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in drawn:

@@ -274,7 +274,7 @@ def _switched(node: ast.AST, number: int, place: Place) -> ast.AST:
         assert isinstance(changed, ast.Return)
         value = changed.value
         if isinstance(value, ast.Constant | ast.Dict | ast.List | ast.Tuple | ast.Call):
-            # What the value does is done all the same: only the value is another one.
+            # The expression is evaluated all the same; only its value is replaced.
             value = ast.Subscript(ast.Tuple([node.value, value], ast.Load()), ast.Constant(1), ast.Load())
         node.value = ast.IfExp(on, value, node.value)
         return node

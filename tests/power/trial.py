@@ -45,7 +45,7 @@ GRACE_S = 30.0
 
 
 class Recorded(NamedTuple):
-    """What the full run, with no change, showed."""
+    """The record of the full run, with no change."""
 
     seconds: Mapping[str, float]
     """By test, those that passed."""
@@ -54,7 +54,7 @@ class Recorded(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """What became of a change."""
+    """The outcome of a change."""
 
     outcome: Outcome
     by: str
@@ -76,7 +76,7 @@ def record(tree: Path, arguments: Sequence[str] = FULL_RUN) -> int:
 
 
 def read_record(tree: Path) -> Recorded:
-    """What the full run left in the files of the tree, as far as it came."""
+    """Read the record that the full run left in the files of the tree, as far as it came."""
     files = tree / ".power"
     seconds: dict[str, float] = {}
     failed: set[str] = set()

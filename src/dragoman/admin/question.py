@@ -103,7 +103,7 @@ class Question(Struct, Generic[Given, Answer], frozen=True, kw_only=True):
         return members
 
     def next_page(self, given: Given, answer: Answer) -> Given | None:
-        """What to ask for the page after `answer`; None after the last one."""
+        """The query for the page after `answer`; None after the last one."""
         asked, told = self.cursor
         position = getattr(answer, told)
         if position is None or position == "":

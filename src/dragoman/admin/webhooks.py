@@ -140,7 +140,7 @@ class DeliveryReport(DeliveryLine, frozen=True, kw_only=True):
 class DeliveryLines(Struct, frozen=True, kw_only=True):
     """Deliveries in their order. More follow if `next_after` is not null: ask again with it as `after`.
 
-    Of those that were delivered, more follow if `next_before` is not null. `pending`, `paused` and `dead` count all
+    More deliveries that arrived follow if `next_before` is not null. `pending`, `paused` and `dead` count all
     that there are; those of paused hosts are pending, too.
     """
 

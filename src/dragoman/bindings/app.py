@@ -14,7 +14,7 @@ from typing import Any
 from dragoman.bindings.a2a import A2a
 from dragoman.bindings.calls import Backend
 from dragoman.bindings.cors import READS, Cors
-from dragoman.bindings.endpoints import Answer, Endpoints, HttpEndpoint, PageSessions, fill, public
+from dragoman.bindings.endpoints import Answer, Endpoints, HttpEndpoint, PageSessions, add_absent, public
 from dragoman.bindings.home import Home
 from dragoman.bindings.http import (
     BODY_ARRIVED,
@@ -76,7 +76,7 @@ class App:
         self._streams = backend.streams
         a2a = A2a(backend.handler, reception, cards, backend.streams)
         self._refuse_rest = a2a.refuse_rest
-        self._endpoints = fill(
+        self._endpoints = add_absent(
             {
                 "rpc": HttpEndpoint(a2a.answer, a2a.refuse_rpc),
                 "rest": HttpEndpoint(a2a.answer),

@@ -76,7 +76,7 @@ class GrpcAddress(Struct, frozen=True):
 
 
 class CardSettings(Struct, frozen=True, kw_only=True):
-    """What all cards of a server have in common. `public_url` None: the base URL is taken from the request.
+    """The settings that all cards of a server share. `public_url` None: the base URL is taken from the request.
 
     `extensions` are those of each mount, in addition to the agents' own. `signed`: cards are signed; `shows_keys`: the
     keys are published. `tasks` False: the server makes no tasks, so it has no streams, no webhooks and no extended

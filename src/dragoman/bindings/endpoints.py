@@ -59,7 +59,7 @@ def public(answer: Callable[[HttpRequest], Awaitable[Answer]]) -> HttpEndpoint:
     return HttpEndpoint(answer, asks=False)
 
 
-def fill(given: Endpoints) -> Endpoints:
+def add_absent(given: Endpoints) -> Endpoints:
     """Add an endpoint for each name that has none."""
     absent: dict[EndpointName, HttpEndpoint] = dict.fromkeys(get_args(EndpointName), HttpEndpoint(_answer_absent))
     absent |= dict.fromkeys(PUBLIC, public(_answer_absent))

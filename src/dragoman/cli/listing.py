@@ -69,7 +69,7 @@ def rows_of(question: Question[Any, Answer], answer: Answer, **more: Any) -> Lis
 
 
 Found = Listing | Iterator[Listing]
-"""What a command found: a listing, or one after the other, of which the first has rows if any has."""
+"""The result of a command: one listing, or several in order. If any has rows, the first has."""
 
 
 def lists(
@@ -258,7 +258,10 @@ def rows_text(listing: Listing, chosen: Sequence[str] = ()) -> str:
     by_field = {column.field: column for column in listing.columns}
     columns = [by_field.get(name, Column(name.upper(), name)) for name in chosen] if chosen else listing.columns
     rows = list(listing.rows) if listing.footer is None else [*listing.rows, listing.footer]
-    cells = [[_in_words(listing, row, column) for column in columns] for row in rows]
+    cells = []
+    for row in rows:
+        members = _members(row)
+        cells.append([_in_words(listing, row, members, column) for column in columns])
     text = table([column.head for column in columns], cells) if rows else ""
     return f"{text}\n\n{listing.below}" if rows and listing.below and not chosen else text
 
@@ -268,10 +271,10 @@ def _screen(listing: Listing, chosen: Sequence[str]) -> str:
     return "\n".join([rows_text(listing, chosen) or listing.empty, *listing.remarks])
 
 
-def _in_words(listing: Listing, row: Any, column: Column) -> str:
+def _in_words(listing: Listing, row: Any, members: Mapping[str, Any], column: Column) -> str:
     if column.field in listing.words:
         return listing.words[column.field](row)
-    value = _members(row).get(column.field)
+    value = members.get(column.field)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is not None and column.spelling == "age":

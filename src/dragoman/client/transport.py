@@ -128,7 +128,7 @@ class WireLog(Protocol):
 
 
 class CallHeaders(Struct, frozen=True, kw_only=True):
-    """What goes beside an operation: as headers over HTTP, as metadata over gRPC.
+    """The headers of one call, which are metadata over gRPC.
 
     A message without an `idempotency_key` is known by its own id. `after` is the id of the last event that the caller
     of a stream has seen.

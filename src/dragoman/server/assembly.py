@@ -66,7 +66,7 @@ While it does, `EngineSettings.healthy_poll_s` counts."""
 
 
 class Opened(Struct, frozen=True):
-    """What a server reads and opens before its parts are made. Any of it may refuse the start.
+    """The things that a server reads and opens before it makes its parts. Any of them may refuse the start.
 
     `holder` is the name under which this process has the store open, which no other has. `token` is that of an operator
     on a server that asks nobody. `name` tells this server from others, also after a restart.

@@ -235,7 +235,7 @@ class LiveWebhook(Struct, frozen=True, array_like=True):
 
 
 class Owing:
-    """What is written for new deliveries: the rows, each with its webhook, and what becomes of these webhooks.
+    """The writes for new deliveries: their rows, each with its webhook, and the changes of these webhooks.
 
     The deliveries behind the oldest one of the `crowded` are merged. The `woken` ones are due, with large deliveries or
     not. A delivery for a webhook that does not exist or has stopped is not written. Behind one that has failed before,

@@ -3,8 +3,8 @@
 Invariant: pure functions. A permanent reason comes first: the task has ended; then that the writer has lost its lease;
 then those after which it reads the task again and decides anew.
 
-A database has the same conditions in the statement that writes, since another process may come in between. What is
-here says beforehand what the statement will let through, or afterwards why it did not.
+A database has the same conditions in the statement that writes, since another process may come in between. The
+functions here predict what the statement will let through, or explain afterwards why it did not.
 """
 
 from dragoman.model.events import StatusChanged

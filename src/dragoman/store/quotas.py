@@ -1,6 +1,7 @@
 """Quotas: the room that owners have for new tasks.
 
-Invariant: an owner without a quota costs nothing here. What others have made is read once for each owner and day.
+Invariant: an owner without a quota costs nothing here. The tasks that others made are counted once
+for each owner and day.
 """
 
 from collections.abc import Callable

@@ -239,7 +239,7 @@ class LeaseTable:
         return row is not None and row.until_s > self._now_s()
 
     def fault(self, change: WorkerLeaseChange) -> LeaseFault | None:
-        """What is wrong with the lease for an append with that change; None if it may be made."""
+        """The reason why an append with that change may not be made; None if it may."""
         lease = change.lease
         row = self.rows.get(lease.task_id)
         runs = row is not None and row.until_s > self._now_s()

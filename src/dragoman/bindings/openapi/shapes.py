@@ -19,7 +19,6 @@ from dragoman.model.operations import Operation, SendMessage
 from dragoman.model.task import STATES, Task
 
 Id = Annotated[str, Meta(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00]+$")]
-Int32 = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 State = Annotated[str, Meta(extra_json_schema={"enum": [state.value for state in STATES]})]
 
 EventName = Annotated[str, Meta(extra_json_schema={"enum": list(EVENTS)})]

@@ -67,8 +67,9 @@ class TaskPlace(Struct, frozen=True):
     def at_desk(self, work: Callable[[Desk], Awaitable[T]], *, stored: bool = True, make: bool = False) -> T:
         """Run `work` with the server that is named, else with the local store, and return its result.
 
-        What a store cannot answer (`stored` False) is asked of the server that has the local store open. With `make` a
-        missing store is created. Ends the command if there is no server or store. Raises A2AError.
+        With `stored` False, the question goes to the server that has the local store open, because a store alone cannot
+        answer it. With `make` a missing store is created. Ends the command if there is no server or store. Raises
+        A2AError.
         """
         if self.server is not None or not stored:
             import asyncio

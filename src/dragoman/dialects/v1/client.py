@@ -177,7 +177,7 @@ _EVENT = Decoder(_Event)
 _TASK = Decoder(Task)
 
 FAILURES = (A2AError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What bytes raise that are not exactly as the specification has them."""
+"""The errors of a strict reader for bytes that differ from the specification."""
 
 _KINDS: dict[str, type[A2AError]] = {row.reason: kind for kind, row in ERRORS.items()}
 """Errors by their reason. If several share one, the last counts, which is the most specific."""

@@ -96,6 +96,3 @@ TABLE = make_table(
     _row(Scope.CARD, GetExtendedCard, "GetExtendedAgentCard", "GET", "/extendedAgentCard", also=("HEAD",)),
 )
 """The operations of 1.0."""
-
-BY_METHOD = {row.method: row for row in TABLE.values()}
-"""The same by the name of the method."""

@@ -53,8 +53,8 @@ def stored_answers(
 class StoreDesk:
     """Answers one user of a command from a store that a server may have open besides.
 
-    What the user has read or changed is in the store's audit trail when the answer returns, but for quiet questions. So
-    is a read that was refused; an act that was refused is not, for it changed nothing.
+    The store's audit trail has an entry for each read and each change when the answer returns, but for quiet questions.
+    A refused read has one, too; a refused act has none, because it changed nothing.
     """
 
     def __init__(self, store: Store, operator: str, mint: Mint, sender: Redeliverer, prices: Prices) -> None:

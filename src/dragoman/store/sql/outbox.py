@@ -40,7 +40,7 @@ OWED = {None: "owed", False: "owed_pending", True: "owed_dead"}
 
 
 class OwedChange(Enum):
-    """What an operator does to deliveries: see the methods of `Outbox` with these names."""
+    """An act of an operator on deliveries: see the method of `Outbox` with this name."""
 
     HASTEN = auto()
     DROP_PENDING = auto()

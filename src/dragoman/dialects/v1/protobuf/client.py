@@ -223,7 +223,7 @@ _UPDATES: dict[str, Form[Any]] = {
     "status_update": STATUS_UPDATE,
     "artifact_update": ARTIFACT_UPDATE,
 }
-"""What a StreamResponse holds, and a SendMessageResponse."""
+"""The members of a StreamResponse, and of a SendMessageResponse."""
 
 
 def _update(held: str, given: Any) -> Any:
