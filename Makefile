@@ -114,7 +114,7 @@ pictures: $(VENV)/.dev console tests/console/node_modules/.ready ## take the pic
 	PYTHONPATH=. $(BIN)/python scripts/pictures.py
 	PYTHONPATH=. $(BIN)/python scripts/terminal_pictures.py
 
-bench: $(VENV)/.core .venv-bench/.ready ## Dragoman, the official SDK's server and a bare floor, side by side
+bench: $(VENV)/.dev .venv-bench/.ready ## Dragoman, the official SDK's server and a bare floor, side by side
 	.venv-bench/bin/python bench/run.py $(ARGS)
 
 docs: $(VENV)/.core ## check that the links and files named in the documentation exist
@@ -133,19 +133,20 @@ surface: $(VENV)/.core ## write the list of public names; a name that goes needs
 compliance: $(VENV)/.dev .venv-sdk1/.ready tests/peers/js/node_modules/.ready ## write docs/a2a-cli-compliance.*: the commands against live agents, requirement by requirement
 	PYTHONPATH=. $(BIN)/python scripts/compliance.py $(WORKERS) $(ARGS)
 
-peers: .venv-sdk1/.ready .venv-sdk03/.ready .venv-openai/.ready .venv-fasta2a/.ready .venv-python-a2a/.ready .venv-mcp/.ready .venv-mcp2/.ready .venv-s3/.ready .venv-openapi/.ready .venv-deploy/.ready tests/peers/js/node_modules/.ready ## the environments of the official clients and servers, and of testers
+peers: .venv-sdk1/.ready .venv-sdk03/.ready .venv-openai/.ready .venv-fasta2a/.ready .venv-python-a2a/.ready .venv-mcp/.ready .venv-mcp2/.ready .venv-s3/.ready .venv-openapi/.ready .venv-idpyoidc/.ready .venv-deploy/.ready tests/peers/js/node_modules/.ready tests/peers/conformance/node_modules/.ready ## the environments of the official clients and servers, and of testers
 
 frameworks: $(FRAMEWORKS_QUICK:%=.venv-fw-%/.ready) ## the environments of the agent frameworks that install quickly
 
 requirements: $(VENV)/.build ## look up newer versions and rewrite requirements/*.txt
 	$(COMPILE) pyproject.toml -o requirements/core.txt
 	for input in requirements/framework-*.in; do $(COMPILE) pyproject.toml $$input -o $${input%.in}.txt || exit 1; done
-	for name in build build-dist grpc container deploy dev site peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-python-a2a peers-mcp peers-mcp2 peers-s3 peers-openapi bench; do \
+	for name in build build-dist grpc container deploy dev site peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-python-a2a peers-mcp peers-mcp2 peers-s3 peers-openapi peers-idpyoidc bench; do \
 		$(COMPILE) requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 
 clean: ## remove the environments and caches; data/ stays
-	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-python-a2a .venv-mcp .venv-mcp2 .venv-s3 .venv-openapi .venv-bench .venv-site .venv-dist .venv-fw-* tests/peers/js/node_modules dist build
+	rm -rf tests/peers/conformance/node_modules
+	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-python-a2a .venv-mcp .venv-mcp2 .venv-s3 .venv-openapi .venv-idpyoidc .venv-bench .venv-site .venv-dist .venv-fw-* tests/peers/js/node_modules dist build
 	rm -rf console/node_modules console/openapi.json console/src/api/schema.d.ts tests/console/node_modules site/node_modules $(CONSOLE)
 	rm -rf .proxies .venv-deploy
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -189,6 +190,7 @@ $(VENV)/.compiled: $(VENV)/.dev
 .venv-s3/.ready: requirements/peers-s3.txt
 .venv-deploy/.ready: requirements/deploy.txt
 .venv-openapi/.ready: requirements/peers-openapi.txt
+.venv-idpyoidc/.ready: requirements/peers-idpyoidc.txt
 .venv-bench/.ready: requirements/bench.txt
 .venv-site/.ready: requirements/site.txt
 .venv-dist/.ready: requirements/build-dist.txt
@@ -210,7 +212,7 @@ $(VENV)/.compiled: $(VENV)/.dev
 	$(BIN)/python $< .proxies
 	@touch $@
 
-tests/peers/js/node_modules/.ready tests/console/node_modules/.ready console/node_modules/.ready site/node_modules/.ready: %/node_modules/.ready: %/package.json %/package-lock.json
+tests/peers/js/node_modules/.ready tests/peers/conformance/node_modules/.ready tests/console/node_modules/.ready console/node_modules/.ready site/node_modules/.ready: %/node_modules/.ready: %/package.json %/package-lock.json
 	@command -v npm >/dev/null || { echo "npm was not found: install Node 20.19 or newer" >&2; exit 1; }
 	cd $* && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@

@@ -1,6 +1,6 @@
 """The agents that the benchmark measures: `dragoman serve bench/agents.py`.
 
-`sdk_server.py` has the same ones for the official SDK: same names, same texts, same events.
+`sdk_server.py` has the same ones for the official SDK, but those of durable work: same names, same texts, same events.
 The pace of chunks is `burst` (the agent waits for nothing) or `turns` (the loop gets a turn before each).
 """
 
@@ -19,6 +19,8 @@ gate = Agent("gate", description="Waits for its release, then yields chunks", ve
 release = Agent("release", description="Releases the gate that the text names", version="1.0.0")
 patient = Agent("patient", description="Says who runs it, then waits", version="1.0.0", restartable=True)
 judge = Agent("judge", description='Rejects the text "reject", gives back any other', version="1.0.0")
+sleeper = Agent("sleeper", description="Sleeps as many seconds as the text says", version="1.0.0")
+steps = Agent("steps", description="Takes as many steps as the text says, and gives back the rest", version="1.0.0")
 
 
 @echo.skill("echo", tags=["bench"])
@@ -51,6 +53,25 @@ async def run_judge(ctx: Context) -> tuple[Part, ...]:
     if ctx.text == "reject":
         raise Reject("the bench asked for it")
     return ctx.parts
+
+
+async def give_back(text: str, number: int) -> str:
+    """A step that returns at once; `dbos_workflows.py` has the same one."""
+    return f"{text} {number}"
+
+
+@steps.skill("steps", tags=["bench"])
+async def run_steps(ctx: Context) -> str:
+    count, _, said = ctx.text.partition(" ")
+    for number in range(int(count)):
+        said = await ctx.step("give_back", give_back, said, number)
+    return said
+
+
+@sleeper.skill("sleeper", tags=["bench"])
+async def run_sleeper(ctx: Context) -> str:
+    await ctx.sleep(float(ctx.text))
+    return "awake"
 
 
 def join_gates() -> None:

@@ -24,6 +24,7 @@ class Plan:
     listed_tasks: int = 100_000
     dead_deliveries: int = 100_000
     waiting_tasks: int = 20_000
+    sleeping_tasks: int = 100_000
 
 
 @dataclass(frozen=True)

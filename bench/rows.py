@@ -1,9 +1,10 @@
 """The rows of the benchmark: what each does to a server, and which figures come out.
 
 A row is a function of (generators, server kind, plan); it starts its own server and returns named figures. Those of
-SendMessage are in sends.py, those of webhooks in webhooks.py, those of calling other agents in upstream.py,
+SendMessage are in sends.py, those of webhooks in webhooks.py, those of calling other agents in upstream.py, those of a
+gateway for teams in gateway.py,
 that of programs in command.py, that of the console in consoles.py, that of models in tokens.py, that of gRPC in
-over_grpc.py, and those of workers in workers.py.
+over_grpc.py, those of workers in workers.py, and those of durable steps and sleeps in durable.py.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from dataclasses import dataclass
 
 from command import command
 from consoles import consoles
+from durable import asleep, step, workflows
+from gateway import budget, failover, gateway
 from generators import ID_SLOT, Generators, Measured, ids_of, message, rpc, stream_rpc
 from install import packages
 from over_grpc import over_grpc
 from plan import ECHO, QUESTION, Figures, Plan, Row, answered, clocked
 from replicas import spread, taken_over
-from sends import auth, dialects, send
+from sends import auth, dialects, mounted, send, tool_calls
 from servers import Broken, Kind, Server, running
 from tokens import answers
 from upstream import client, client_over_grpc, upstream
@@ -287,6 +290,8 @@ ROWS = (
     Row("send", "SendMessage, blocking, at 32 connections", ("dragoman", "sdk", "sdk-sqlite", "floor"), send),
     Row("dialects", "SendMessage in each dialect, to the same in 1.0", ("dragoman",), dialects, 1),
     Row("auth", "SendMessage with a key or a token, to one that asks nobody", ("dragoman",), auth),
+    Row("mounted", "SendMessage to a mounted application, to our own server", ("dragoman",), mounted),
+    Row("mcp", "a tool call of MCP without a session, to one with", ("dragoman",), tool_calls),
     Row("get", "GetTask at 32 connections", ("dragoman", "sdk", "floor"), get),
     Row("page", "a page of 50 in ListTasks, to GetTasks", ("dragoman",), page, 1),
     Row("stream", "streamed events, 100 chunks a task, 32 connections", ("dragoman", "sdk", "floor"), stream),
@@ -302,6 +307,9 @@ ROWS = (
     Row("client", "a client that calls a fast agent", ("dragoman", "sdk"), client),
     Row("client_grpc", "a client that calls an agent over gRPC", ("dragoman", "sdk", "floor"), client_over_grpc),
     Row("upstream", "a remote agent behind Dragoman's card, to a local one", ("dragoman",), upstream, 2),
+    Row("gateway", "a pool of two, for a team with a budget, to a single upstream", ("dragoman",), gateway, 2),
+    Row("failover", "a send whose first upstream is gone", ("dragoman",), failover, 1),
+    Row("budget_pg", "SendMessage beside a team's budget on PostgreSQL", ("dragoman-postgres",), budget, 2),
     Row("tokens", "1,000 answers of a model at once, 50 tokens a second each", ("dragoman",), answers, 2),
     Row("command", "a program that is started for a task, to its own start", ("dragoman",), command),
     Row("send_pg", "SendMessage on PostgreSQL", ("dragoman-postgres", "sdk-postgres"), send),
@@ -313,6 +321,10 @@ ROWS = (
     Row("words", "a worker's word, eight workers", ("dragoman", "dragoman-postgres"), words),
     Row("words_three", "a worker's word at three replicas, to one", ("dragoman-postgres",), words_at_three, 1),
     Row("waiting", "20,000 tasks that wait for workers, or that they hold", ("dragoman",), waiting, 1),
+    Row("workflows", "workflows of ten steps that return at once", ("dragoman", "dbos"), workflows),
+    Row("workflows_pg", "the same on PostgreSQL", ("dragoman-postgres", "dbos-postgres"), workflows),
+    Row("step", "a step that returns at once, to a SendMessage", ("dragoman", "dragoman-postgres"), step),
+    Row("asleep", "100,000 tasks that sleep", ("dragoman", "dragoman-postgres"), asleep, 1),
     Row("grpc", "over gRPC: SendMessage, GetTask, streamed events", ("dragoman", "sdk"), over_grpc),
     Row("start", "start to first card, packages", ("dragoman", "sdk"), start),
 )

@@ -129,7 +129,14 @@ def main() -> int:
     plan, rounds = Plan(seconds=given.seconds), given.rounds
     if given.quick:
         plan, rounds = (
-            Plan(seconds=1, idle_streams=1_000, listed_tasks=10_000, dead_deliveries=10_000, waiting_tasks=2_000),
+            Plan(
+                seconds=1,
+                idle_streams=1_000,
+                listed_tasks=10_000,
+                dead_deliveries=10_000,
+                waiting_tasks=2_000,
+                sleeping_tasks=10_000,
+            ),
             1,
         )
     kinds = servers.kinds(os.path.abspath(given.dragoman))
@@ -162,7 +169,8 @@ def main() -> int:
     )
     size = (
         f"{plan.seconds:g} s, {rounds} rounds, {plan.idle_streams:,} idle streams, {plan.listed_tasks:,} listed tasks, "
-        f"{plan.dead_deliveries:,} dead deliveries, {plan.waiting_tasks:,} waiting tasks"
+        f"{plan.dead_deliveries:,} dead deliveries, {plan.waiting_tasks:,} waiting tasks, "
+        f"{plan.sleeping_tasks:,} sleeping tasks"
     )
     print(f"\n{about}; {size}; {time.monotonic() - began:.0f} s in all")
     if given.json:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import statistics
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +94,9 @@ def auth(load: Generators, kind: Kind, plan: Plan) -> Figures:
     """
     body = rpc("SendMessage", message(QUESTION))
     headers: dict[str, str] = {"nobody": ""}
-    found: dict[str, list[float]] = {"nobody": [], "key": [], "jwt": []}
 
     def make_key(directory: Path) -> None:
-        command = [kind.program, "keys", "create", "bench", "--json", "--store", f"sqlite:///{directory}/bench.db"]
-        made = subprocess.run(command, capture_output=True, check=True, cwd=directory, env=kind.environment())
-        headers["key"] = f"x-api-key: {json.loads(made.stdout)['key']}"
+        headers["key"] = key_header(kind, directory)
 
     with issuer(kind) as (url, token), ExitStack() as stack:
         headers["jwt"] = f"Authorization: Bearer {token}"
@@ -109,18 +108,96 @@ def auth(load: Generators, kind: Kind, plan: Plan) -> Figures:
         }
         for name in ("key", "jwt"):
             refused(running_by[name])
-        for name, server in running_by.items():
-            cost_us(load, server, body, headers[name])
-        for _ in range(max(2, round(plan.seconds))):
-            for name, server in running_by.items():
-                found[name].append(cost_us(load, server, body, headers[name]))
-        found["nobody"].append(cost_us(load, running_by["nobody"], body, ""))
-    plain = [statistics.mean(pair) for pair in zip(found["nobody"], found["nobody"][1:], strict=False)]
+        return compared(plan, {
+            name: partial(cost_us, load, server, body, headers[name]) for name, server in running_by.items()
+        })  # fmt: skip
+
+
+def key_header(kind: Kind, directory: Path, store: str = "", *more: str) -> str:
+    """The header of a new key, in the store that a server in that directory will have, or in `store`, a URL."""
+    place = store or f"sqlite:///{directory}/bench.db"
+    command = [kind.program, "keys", "create", "bench", "--json", "--store", place, *more]
+    made = subprocess.run(command, capture_output=True, check=False, cwd=directory, env=kind.environment(), text=True)
+    if made.returncode:
+        raise Broken(f"no key was made: {made.stderr[-400:]}")
+    return f"x-api-key: {json.loads(made.stdout)['key']}"
+
+
+def mounted(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    """Compare the cost of a send to a mounted application, under uvicorn, with that to our own server.
+
+    As in `auth`, three servers run at once: ours, the application alone, and the application below FastAPI.
+    """
+    body = rpc("SendMessage", message(QUESTION))
+    uvicorn = (str(kind.program.with_name("uvicorn")), "--app-dir", str(HERE), "--port", "{port}", "--no-access-log")
+    under = kind.asked("mounted", ("DRAGOMAN_STORE", "sqlite:///bench.db"))
+    with ExitStack() as stack:
+        own = stack.enter_context(running(kind))
+        alone = stack.enter_context(running(replace(under, command=(*uvicorn, "mounted:app"))))
+        below = stack.enter_context(running(replace(under, command=(*uvicorn, "mounted:api"))))
+        return compared(
+            plan,
+            {
+                "own": partial(cost_us, load, own, body, ""),
+                "alone": partial(cost_us, load, alone, body, ""),
+                "below": partial(cost_us, load, below, body, "", "/a2a" + ECHO),
+            },
+        )
+
+
+def tool_calls(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    """Compare the cost of a tool call of MCP 2026-07-28 with that of one in a session of 2025-11-25.
+
+    `tasks` is one of a client that also shows forms and knows tasks. One server, measured in turn, a second each.
+    """
+    params = {"name": "echo", "arguments": {"message": QUESTION["text"]}}
+    stateless = f"MCP-Protocol-Version: {STATELESS}\r\nMcp-Method: tools/call\r\nMcp-Name: echo"
+    with running(kind) as server:
+        session = f"MCP-Protocol-Version: {IN_SESSIONS}\r\nMcp-Session-Id: {begun(server)}"
+        costs = {"session": partial(cost_us, load, server, rpc("tools/call", params), session, MCP)}
+        for name, able in (("stateless", {}), ("tasks", {"elicitation": {}, "extensions": {f"{META}tasks": {}}})):
+            client = {"name": "bench", "version": "1"}
+            meta = {"protocolVersion": STATELESS, "clientInfo": client, "clientCapabilities": able}
+            said = {**params, "_meta": {f"{META}{key}": value for key, value in meta.items()}}
+            costs[name] = partial(cost_us, load, server, rpc("tools/call", said), stateless, MCP)
+        return compared(plan, costs)
+
+
+MCP = "/mcp"
+META = "io.modelcontextprotocol/"
+STATELESS, IN_SESSIONS = "2026-07-28", "2025-11-25"
+
+
+def begun(server: Server) -> str:
+    """The id of a new session of MCP."""
+    hello = {"protocolVersion": IN_SESSIONS, "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.request("POST", MCP, rpc("initialize", hello), {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    answer.read()
+    session = answer.headers["Mcp-Session-Id"]
+    connection.close()
+    if session is None:
+        raise Broken(f"a session was refused: {answer.status}")
+    return str(session)
+
+
+def compared(plan: Plan, costs: dict[str, Callable[[], float]]) -> Figures:
+    """The first cost, and the others relative to it. They are measured in turn, those between two of the first."""
+    first, *others = costs
+    found: dict[str, list[float]] = {name: [] for name in costs}
+    for cost in costs.values():
+        cost()
+    for _ in range(max(2, round(plan.seconds))):
+        for name, cost in costs.items():
+            found[name].append(cost())
+    found[first].append(costs[first]())
+    plain = [statistics.mean(pair) for pair in zip(found[first], found[first][1:], strict=False)]
     ratios = {
         name: statistics.median(cost / beside for cost, beside in zip(found[name], plain, strict=True))
-        for name in ("key", "jwt")
+        for name in others
     }
-    return {"nobody_us": statistics.median(found["nobody"])} | ratios
+    return {f"{first}_us": statistics.median(found[first])} | ratios
 
 
 def refused(server: Server) -> None:
@@ -134,11 +211,11 @@ def refused(server: Server) -> None:
     raise Broken(f"{server.kind.name} answers callers that it does not know")
 
 
-def cost_us(load: Generators, server: Server, body: str, header: str) -> float:
+def cost_us(load: Generators, server: Server, body: str, header: str, path: str = ECHO) -> float:
     """The server's own processor time for one send, measured for a second with every answer checked."""
     before = server.cpu_s()
     options = ("--seconds", "1", "--warmup", "0", "--header", header)
-    measured = load.loop(server.port, ECHO, body, *options)
+    measured = load.loop(server.port, path, body, *options)
     return (server.cpu_s() - before) / measured.finished * 1e6
 
 

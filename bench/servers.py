@@ -78,6 +78,21 @@ class Kind:
         profiler = self.command[: self.command.index("--") + 1] if self.profiled else ()
         return [*(word.format(name=self.name) for word in profiler), *command]
 
+    def run_program(self, command: Sequence[str]) -> dict[str, float]:
+        """Runs a program to its end on the servers' core. Returns the figures in its last line of JSON, or Broken."""
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=self.environment(),
+            preexec_fn=lambda: pin(SERVER_CORE),
+        )
+        lines = [line for line in done.stdout.splitlines() if line.startswith(b"{")]
+        if not lines:
+            raise Broken(f"{self.name}: {(done.stderr or done.stdout)[-600:].decode(errors='replace')}")
+        figures: dict[str, float] = json.loads(lines[-1])
+        return figures
+
     @property
     def program(self) -> Path:
         """Its command, without who profiles it."""
@@ -131,6 +146,7 @@ def kinds(dragoman: str) -> dict[str, Kind]:
     """All kinds by name; `dragoman` is the path of that command."""
     serve = (dragoman, "serve", str(HERE / "agents.py"), "--port", "{port}", "--store")
     sdk = (sys.executable, str(HERE / "sdk_server.py"), "--port", "{port}")
+    dbos = (sys.executable, str(HERE / "dbos_workflows.py"))
     # The SDK wraps its methods in spans when the OpenTelemetry API happens to be installed: it is faster without.
     fast = (("OTEL_INSTRUMENTATION_A2A_SDK_ENABLED", "false"),)
     # Nothing but the end of a measurement: streams that are held need not be waited for.
@@ -142,6 +158,9 @@ def kinds(dragoman: str) -> dict[str, Kind]:
         Kind("sdk-sqlite", "SDK, SQLite WAL", (*sdk, "--store", "{dir}/sdk.db"), fast),
         Kind("dragoman-postgres", "Dragoman, PostgreSQL", (*serve, "{postgres}"), brief),
         Kind("sdk-postgres", "SDK, PostgreSQL", (*sdk, "--store", "{postgres}"), fast),
+        # Its own choice is SQLite's rollback journal, which is slower, and waits for the disk as well.
+        Kind("dbos", "DBOS, SQLite WAL", (*dbos, "sqlite:///{dir}/dbos.db", "--journal", "wal")),
+        Kind("dbos-postgres", "DBOS, PostgreSQL", (*dbos, "{postgres}")),
         Kind("floor", "floor", (sys.executable, str(HERE / "floor.py"), "--port", "{port}")),
     )
     return {kind.name: kind for kind in listed}

@@ -48,6 +48,9 @@ REQUIRED = (
     Requirement("dialects", "SendMessage by protoAgent, to 1.0", "protoagent", 1.1, at_least=False, unit=" ×"),
     Requirement("auth", "SendMessage with an API key, to without", "key", 1.1, at_least=False, unit=" ×"),
     Requirement("auth", "SendMessage with a JWT, to without", "jwt", 1.1, at_least=False, unit=" ×"),
+    Requirement("mounted", "SendMessage to an application under uvicorn", "alone", 1.3, at_least=False, unit=" ×"),
+    Requirement("mounted", "SendMessage to one below FastAPI", "below", 1.3, at_least=False, unit=" ×"),
+    Requirement("mcp", "a tool call without a session, to one with", "stateless", 1.0, at_least=False, unit=" ×"),
     Requirement("get", "GetTask, to the SDK", "rate", 3, against="sdk", unit="/s"),
     Requirement("page", "a page of 50 in ListTasks, to a GetTask", "gets", 25, at_least=False, unit=" ×"),
     Requirement("stream", "streamed events, 100 chunks a task, durable", "events", 6, against="sdk", unit="/s"),
@@ -71,6 +74,17 @@ REQUIRED = (
     Requirement(
         "upstream", "a streamed event through a2a:, to a local agent's", "event", 1.5, at_least=False, unit=" ×"
     ),
+    Requirement(
+        "gateway", "a pool of two, team and budget: a send, to without", "dearer", 1.1, at_least=False, unit=" ×"
+    ),
+    Requirement("gateway", "the same: SendMessage, durable", "rate", 18 * GATEWAY_PER_S, unit="/s"),
+    Requirement(
+        "failover", "the first upstream refuses: until the answer", "refused_ms", 50, at_least=False, unit=" ms"
+    ),
+    Requirement(
+        "failover", "it does not accept: beyond connect_timeout_s", "silent_more_ms", 50, at_least=False, unit=" ms"
+    ),
+    _on_postgres("budget_pg", "SendMessage beside a team's budget, to without", "kept", 0.9, unit=" ×"),
     Requirement("tokens", "1,000 answers at once: tokens that came", "kept", 1.0, unit=" ×"),
     Requirement("tokens", "the same: a token on its way, p99", "p99_ms", 150, at_least=False, unit=" ms"),
     Requirement("tokens", "the same: memory of each", "each_kb", 200, at_least=False, unit=" KB"),
@@ -93,6 +107,14 @@ REQUIRED = (
     Requirement("waiting", "a task that a worker holds: memory", "held_kb", 1, at_least=False, unit=" KB"),
     _on_postgres("words_three", "a worker's word at three replicas, to one", "dearer", 1.6, at_least=False, unit=" ×"),
     _on_postgres("words_three", "a word of 10,000, to one of 100", "longer", 1.2, at_least=False, unit=" ×"),
+    Requirement("workflows", "workflows of ten steps, 32 at once, to DBOS", "rate", 2, against="dbos", unit="/s"),
+    Requirement("workflows", "the same, one after the other", "alone", 2, against="dbos", unit="/s"),
+    _on_postgres("workflows_pg", "the same on PostgreSQL, 32 at once", "rate", 2, against="dbos-postgres", unit="/s"),
+    _on_postgres("workflows_pg", "the same, one after the other", "alone", 2, against="dbos-postgres", unit="/s"),
+    Requirement("step", "a step, to a SendMessage", "sends", 0.3, at_least=False, unit=" ×"),
+    _on_postgres("step", "a step on PostgreSQL, to a SendMessage there", "sends", 0.3, at_least=False, unit=" ×"),
+    Requirement("asleep", "a task that sleeps: memory", "each_kb", 1, at_least=False, unit=" KB"),
+    Requirement("asleep", "a start with 100,000 of them, later than without", "later_s", 1, at_least=False, unit=" s"),
     Requirement("start", "start to first card", "seconds", 0.5, at_least=False, unit=" s"),
     Requirement("start", "packages of the core install", "packages", 40, at_least=False),
 )
@@ -138,8 +160,11 @@ def lines(results: Results) -> list[tuple[str, ...]]:
     return found
 
 
-OTHERS = ("sdk", "sdk-sqlite", "sdk-postgres", "floor")
-HEAD = ("row", "Dragoman", "SDK, memory", "SDK, SQLite", "SDK, PostgreSQL", "floor", "ratio", "required", "")
+OTHERS = ("sdk", "sdk-sqlite", "sdk-postgres", "dbos", "dbos-postgres", "floor")
+HEAD = (
+    *("row", "Dragoman", "SDK, memory", "SDK, SQLite", "SDK, PostgreSQL", "DBOS, SQLite", "DBOS, PostgreSQL", "floor"),
+    *("ratio", "required", ""),
+)
 
 
 def markdown(results: Results) -> str:

@@ -5,15 +5,12 @@ The other agent is bench/peer.c on the load's core, over gRPC bench/grpc_peer.py
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import servers
 from generators import Generators, Measured, message, rpc, stream_rpc
 from plan import ECHO, QUESTION, Figures, Plan, answered, clocked
 from servers import HERE, Broken, Kind, Server, running
@@ -47,19 +44,7 @@ def calling(kind: Kind, url: str, plan: Plan) -> Figures:
     """The figures of calling.py with the client of a kind."""
     caller = "bare" if kind.name == "floor" else kind.name.partition("-")[0]
     python = str(kind.program.with_name("python"))
-    command = kind.instead(python, str(HERE / "calling.py"), caller, url, "--seconds", str(plan.seconds))
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        env=kind.environment(),
-        preexec_fn=lambda: servers.pin(servers.SERVER_CORE),
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith(b"{")]
-    if not lines:
-        raise Broken(f"the client of {kind.name}: {(done.stderr or done.stdout)[-600:].decode(errors='replace')}")
-    figures: Figures = json.loads(lines[-1])
-    return figures
+    return kind.run_program(kind.instead(python, str(HERE / "calling.py"), caller, url, "--seconds", str(plan.seconds)))
 
 
 @dataclass(frozen=True)

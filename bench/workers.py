@@ -54,36 +54,41 @@ def configure(directory: Path) -> None:
 
 
 class Connection:
-    """A connection that is kept: one call after the other."""
+    """A connection that is kept, to one agent of a server: one call after the other."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, agent: str = AGENT) -> None:
         self._port = port
+        self._agent = agent
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def post(self, path: str, body: bytes, *headers: str) -> Any:
-        """The answer, None if it is empty; Broken if it is a refusal."""
+    async def post(self, path: str, body: bytes, *headers: str) -> bytes:
+        """The content of the answer, that of a stream to its end; Broken if it is a refusal."""
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
         lines = (f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", *headers)
         writer.write("\r\n".join((*lines, f"Content-Length: {len(body)}", "", "")).encode() + body)
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        length = int(head.partition(b"content-length:")[2].partition(b"\r")[0] or 0)
-        content = await reader.readexactly(length)
+        content = await _content(reader, head)
         if not head.startswith((b"http/1.1 200", b"http/1.1 204")):
             raise Broken(f"{path}: {head.splitlines()[0].decode()}: {content[:300].decode()}")
-        return json.loads(content) if content else None
+        return content
 
     async def work(self, action: str, **body: Any) -> Any:
         """A call of the worker API."""
-        return await self.post(f"/workers/work/{action}", json.dumps(body).encode())
+        content = await self.post(f"/workers/work/{action}", json.dumps(body).encode())
+        return json.loads(content) if content else None
 
     async def call(self, method: str, params: dict[str, Any]) -> Any:
         """A call of A2A 1.0 over JSON-RPC; its result."""
-        answer = await self.post(AGENT, rpc(method, params).encode(), "A2A-Version: 1.0")
+        answer = json.loads(await self.post(self._agent, rpc(method, params).encode(), "A2A-Version: 1.0"))
         if "result" not in answer:
             raise Broken(f"{method}: {str(answer)[:300]}")
         return answer["result"]
+
+    async def follow(self, task_id: str) -> bytes:
+        """The events of a task's stream to their end, or the refusal of a task that has ended."""
+        return await self.post(self._agent, rpc("SubscribeToTask", {"id": task_id}).encode(), "A2A-Version: 1.0")
 
     async def send(self, text: str, task_id: str = "") -> str:
         """Send a message, and return the id of its task at once."""
@@ -95,6 +100,13 @@ class Connection:
     def close(self) -> None:
         if self._streams is not None:
             self._streams[1].close()
+
+
+async def _content(reader: asyncio.StreamReader, head: bytes) -> bytes:
+    """The content behind that head: of so many bytes, or in chunks to the last one."""
+    if b"transfer-encoding: chunked" in head:
+        return await reader.readuntil(b"\r\n0\r\n\r\n")  # no event has a line that says 0
+    return await reader.readexactly(int(head.partition(b"content-length:")[2].partition(b"\r")[0] or 0))
 
 
 class Worker:

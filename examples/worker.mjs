@@ -1,4 +1,5 @@
-// A worker in Node (20 or newer), without any package: greets, and asks for a name if it is not told one.
+// A worker in Node (20 or newer), without any package: greets, and asks for a name if it is told none and remembers none
+// of the conversation. It finds its greeting in a step, which no later worker of the task repeats.
 //
 //     node examples/worker.mjs http://127.0.0.1:7870 greeter
 //
@@ -43,14 +44,32 @@ async function ask(lease, question, message, gone) {
   }
 }
 
+/** Do something once: a later worker of the task gets the recorded result, under the same number. */
+async function step(lease, number, name, work) {
+  const known = await call("step", { lease, number, name });
+  if (!known.run) return known.result;
+  const result = await work(known.key); // the key is the same in every attempt, for whoever does the work
+  await call("step-result", { lease, number, name, result });
+  return result;
+}
+
+/** Get or set the name that the agent remembers of this conversation. Such calls are counted with the steps. */
+const remembered = (lease, number, verb, value) => call("memory", { lease, number, verb, key: "name", value });
+
+/** The work of a step: here it takes no time, in yours it may be a payment. */
+const findGreeting = async (key) => "Hello, ";
+
 const text = (message) => message.parts.map((part) => part.text ?? "").join(" ").trim();
 
 async function work({ lease, message }, gone) {
   let number = 1; // counts the reports, so that a repeated one counts once
   await call("update", { lease, number, message: "Thinking of a greeting", progress: { current: 1, total: 2 } });
-  const name = text(message) || (await ask(lease, 1, "Who are you?", gone));
+  const { value: known } = await remembered(lease, 1, "get");
+  const name = text(message) || known || (await ask(lease, 1, "Who are you?", gone));
   if (gone.signal.aborted) return;
-  for (const piece of ["Hello, ", `${name}!`]) {
+  await remembered(lease, 2, "set", name);
+  const greeting = await step(lease, 3, "find a greeting", findGreeting);
+  for (const piece of [greeting, `${name}!`]) {
     const artifact = { artifactId: "greeting", parts: [{ text: piece }] };
     number += 1;
     await call("artifact", { lease, number, artifact, append: true });

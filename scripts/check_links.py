@@ -33,6 +33,8 @@ MADE_BY_READERS = frozenset(
         "greeter.py",
         "hello.py",
         "house.py",
+        "order.py",
+        "others.py",
         "speller.py",
         "tally.py",
         "try_weather.py",

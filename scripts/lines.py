@@ -35,6 +35,7 @@ CORE_WITHOUT = (
     "bindings/grpc",
     "bindings/mcp",
     "bindings/openai.py",
+    "bindings/question_finder.py",
     "bindings/console",
     "bindings/remote",
 )

@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestServer
 from playwright.async_api import FloatRect, Page
 
 from dragoman.auth.operator_token import read_token
+from dragoman.cli.entries import make_added_agent
 from dragoman.cli.loader import load_served
 from dragoman.config import Config
 from dragoman.server import serving
@@ -118,6 +119,17 @@ def make_stranger() -> web.Application:
     return app
 
 
+async def take_adding(page: Page, url: str) -> None:
+    """An agent that is about to be added."""
+    await page.goto("/console/agents")
+    await page.get_by_role("button", name="Add an agent").click()
+    dialog = page.get_by_role("dialog", name="Add an agent")
+    await dialog.get_by_label("URL of the agent or of the API").fill(url)
+    await dialog.get_by_role("button", name="Look at it").click()
+    await dialog.get_by_text("The doctor's verdict:").wait_for()
+    await dialog.screenshot(path=PICTURES / "add-agent.png")
+
+
 async def main() -> int:
     """Take all pictures. Returns 1 if they are too large together."""
     PICTURES.mkdir(exist_ok=True)
@@ -125,10 +137,15 @@ async def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         store = f"sqlite:///{folder}/dragoman.db"
         config = Config(
-            port=0, store=store, shutdown_grace_s=0.5, cancel_grace_s=0.5, push_allowed_hosts=("127.0.0.1",)
+            port=0,
+            store=store,
+            shutdown_grace_s=0.5,
+            cancel_grace_s=0.5,
+            push_allowed_hosts=("127.0.0.1",),
+            agents_api_allow_hosts=("127.0.0.1",),
         )
         async with (
-            serving(config, agents) as url,
+            serving(config, agents, make_added_agent) as url,
             aiohttp.ClientSession(url) as http,
             chromium(Path(folder)) as browser,
             TestServer(make_stranger()) as stranger,
@@ -164,6 +181,7 @@ async def main() -> int:
                 await page.keyboard.press("Enter")
                 await page.get_by_text("Its card:").wait_for()
                 await page.screenshot(path=PICTURES / "doctor.png")
+                await take_adding(page, f"{url}/agents/papers")
                 await send(http, "echo", {"text": "Tell my webhook"}, webhook=hook)
                 await page.goto("/console/webhooks")
                 await page.get_by_role("row").filter(has_text="500").first.wait_for()

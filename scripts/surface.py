@@ -18,12 +18,13 @@ import click
 
 from dragoman.admin.question import PREFIX
 from dragoman.bindings.admin.routes import routes
-from dragoman.bindings.openapi.operations import A2A, OWN
+from dragoman.bindings.openapi.operations import OPERATIONS
 from dragoman.cli import main as command
 from dragoman.cli.old_names import COMMANDS as OLD_COMMANDS
 from dragoman.cli.old_names import OldOption
 from dragoman.config import settings
 from dragoman.config.agents import KINDS, RESERVED_AGENT_IDS, AgentEntry, ProviderEntry, SkillEntry
+from dragoman.config.pools import MEMBER_KEYS
 from dragoman.dialects import extensions
 from dragoman.dialects.registry import SYSTEMS
 
@@ -87,7 +88,9 @@ def _settings() -> Iterator[str]:
     for kind in KINDS:
         for key in kind.keys:
             yield f"agent-key {kind.prefix}{key}"
-    kinds = {kind.field for kind in KINDS}
+    for key in MEMBER_KEYS:
+        yield f"agent-key pool.{key}"
+    kinds = {*(kind.field for kind in KINDS), "pool"}
     for table, entry in (("", AgentEntry), ("skills.", SkillEntry), ("provider.", ProviderEntry)):
         for key in entry.__struct_fields__:
             if key not in kinds:
@@ -128,7 +131,7 @@ def _commands(path: str, one: click.Command) -> Iterator[str]:
 def _http() -> Iterator[str]:
     for route in routes():
         yield f"admin {route.method} {PREFIX}{route.path}"
-    for operation in (*A2A, *OWN):
+    for operation in OPERATIONS:
         yield f"http {operation.method} {operation.path}"
     for system in SYSTEMS:
         yield f"system {system}"

@@ -1,6 +1,7 @@
 """The rules for every test: async tests run on asyncio; the tests of some directories are slow by what they do."""
 
 import gc
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -66,6 +67,15 @@ def pytest_configure(config: pytest.Config) -> None:
         if foreign or name.lower() in FOREIGN_NAMES:
             del os.environ[name]
     os.environ["SSL_CERT_FILE"] = str(AUTHORITY)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    """After each test, log what is logged by default: a server that a test starts in this process says more."""
+    try:
+        return (yield)
+    finally:
+        logging.root.setLevel(logging.WARNING)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

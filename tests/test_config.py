@@ -159,6 +159,27 @@ def test_what_is_no_number_of_seconds_is_refused(text: str) -> None:
         load(None, {}, {"blocking_timeout_s": text})
 
 
+def test_a_table_of_the_file_groups_settings(tmp_path: Path) -> None:
+    file = tmp_path / "dragoman.toml"
+    file.write_text("[mcp]\ntask_after_s = 0\n")
+    assert load(file, {}, {}).mcp_task_after_s == 0
+    assert load(file, {"DRAGOMAN_MCP_TASK_AFTER_S": "7"}, {}).mcp_task_after_s == 7
+    assert load(None, {}, {}).mcp_task_after_s == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("[mcp]\ntask_after = 1\n", "mcp.task_after"),
+        ("mcp = 1\n", "mcp"),
+        ("mcp_task_after_s = 1\n[mcp]\ntask_after_s = 1\n", "mcp.task_after_s"),
+        ("[mcp]\ntask_after_s = -1\n", "mcp_task_after_s"),
+    ],
+)
+def test_a_setting_in_a_table_is_checked_as_any_other(tmp_path: Path, text: str, key: str) -> None:
+    assert refusal(tmp_path, text).key == key
+
+
 @pytest.mark.parametrize("literal", ["true", "1.0", "[80]", "inf", "10000000000000000000000", "1979-05-27"])
 def test_a_value_of_another_type_in_the_file_is_refused(tmp_path: Path, literal: str) -> None:
     assert refusal(tmp_path, f"port = {literal}\n").key == "port"
@@ -349,6 +370,33 @@ def test_an_agent_table_is_read_whole(tmp_path: Path) -> None:
     assert agent.skills[0].tags == ("weather",)
 
 
+def test_a_table_holds_settings_whose_names_begin_with_its_own(tmp_path: Path) -> None:
+    file = written(tmp_path, "[openai]\nquestion_mark = false\nreply_within_s = 60\n")
+    config = load(file, {}, {})
+    assert (config.openai_question_mark, config.openai_reply_within_s) == (False, 60.0)
+    assert load(file, {"DRAGOMAN_OPENAI_QUESTION_MARK": "true"}, {}).openai_question_mark
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "allowed"),
+    [
+        ("[openai]\nquestion_marks = false\n", "openai.question_marks", "did you mean question_mark?"),
+        ("[opnai]\nquestion_mark = false\n", "opnai", "no such setting"),
+        ("[openai]\nquestion_mark = 3\n", "openai_question_mark", "true or false"),
+        ("[openai]\nquestion_mark = { a = 1 }\n", "openai_question_mark", "true or false"),
+        (
+            "openai_question_mark = true\n[openai]\nquestion_mark = true\n",
+            "openai.question_mark",
+            "leave one of them out",
+        ),
+    ],
+)
+def test_a_wrong_table_of_settings_names_the_place(tmp_path: Path, text: str, key: str, allowed: str) -> None:
+    error = refusal(tmp_path, text)
+    assert error.key == key
+    assert allowed in error.allowed
+
+
 MODULE = '[[agents]]\nid = "a"\nrun = "m:o"\n'
 WORKER = '[[agents]]\nid = "a"\nrun = "worker"\n'
 
@@ -364,7 +412,7 @@ WORKER = '[[agents]]\nid = "a"\nrun = "worker"\n'
         (
             '[[agents]]\nid = "a"\nrun = "a2a:http://x"\nmodle = "A"\n',
             "agents[0].modle",
-            "known are answer_s, api_key, binding",
+            "known are affinity, answer_s, api_key, binding",
         ),
         (WORKER + "leases = 5\n", "agents[0].leases", "did you mean lease_s?"),
         (MODULE + "lease = 5\n", "agents[0].lease", "no such setting; known are"),
@@ -390,6 +438,11 @@ WORKER = '[[agents]]\nid = "a"\nrun = "worker"\n'
         (MODULE + 'direct = "auto"\ndirect_wait_s = 0\n', "agents[0].direct_wait_s", "from 0.01 to 60"),
         (MODULE + "deadline_s = 0\n", "agents[0].deadline_s", "from 0.1 to 2592000"),
         (MODULE + 'deadline_s = "30s"\n', "agents[0].deadline_s", "a number of seconds"),
+        (MODULE + 'memory = "all"\n', "agents[0].memory", "must be caller or shared"),
+        (MODULE + 'steps_version = "a b"\n', "agents[0].steps_version", "must be 1 to 64 letters, digits"),
+        (MODULE + "steps_version = 2\n", "agents[0].steps_version", "must be 1 to 64 letters, digits"),
+        (WORKER + 'steps_version = "2"\n', "agents[0].steps_version", "is for agents of Python only: leave it out"),
+        (WORKER + 'memory = "shared"\n', "agents[0].memory", "is for agents of Python only: leave it out"),
         ('[[agents]]\nid = "a"\nrun = "m"\n', "agents[0].run", "module:object"),
         ('[[agents]]\nid = "a"\nrun = "openai:gpt"\n', "agents[0].run", "URL of an API"),
         ('[[agents]]\nid = "a/b"\nrun = "m:o"\n', "agents[0].id", "letters, digits"),

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import aiohttp
 import pytest
@@ -44,7 +45,7 @@ async def at_work(*command: str) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def send(http: aiohttp.ClientSession, text: str, **more: Any) -> dict[str, Any]:
-    message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": text}], **more}
+    message = {"messageId": uuid4().hex, "role": "ROLE_USER", "parts": [{"text": text}], **more}
     async with http.post("/message:send", json={"message": message}) as answer:
         return dict((await answer.json())["task"])
 
@@ -70,6 +71,8 @@ async def test_the_worker_in_node_greets_and_asks() -> None:
         task = await send(http, " ")
         assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
         task = await send(http, "Otto", taskId=task["id"])
+        assert task["artifacts"][0]["parts"] == [{"text": "Hello, Otto!"}]
+        task = await send(http, " ", contextId=task["contextId"])
         assert task["artifacts"][0]["parts"] == [{"text": "Hello, Otto!"}]
 
 

@@ -262,6 +262,8 @@ class SweptStore:
     def __init__(self, batches: int) -> None:
         self.left = batches
         self.shared = SweptEntries()
+        self.state = SweptEntries()
+        self.budgets = SweptRows()
         self.audit = SweptRows()
         self.receipts = SweptRows()
         self.usage = SweptRows()
@@ -289,6 +291,7 @@ async def test_the_sweep_goes_on_until_nothing_is_left_and_outlives_a_store_that
     assert not sweeper.done()
     assert store.ages == [(2000, -1, 30 * 86_400_000)] * 4
     assert len(store.audit.before_ms) == 3
+    assert len(store.budgets.before_ms) == 3
     assert len(store.receipts.before_ms) == 3
     assert store.usage.before_ms[0] in {SystemClock().now_ms() // 86_400_000 - days for days in (400, 401)}
     assert 0 <= SystemClock().now_ms() - 90 * 86_400_000 - store.audit.before_ms[0] < 60_000

@@ -101,3 +101,82 @@ async def next_of(messages: Messages, method: str) -> Any:
             if message.get("method") == method:
                 return message
     raise AssertionError(f"no {method}")
+
+
+TASKS = "io.modelcontextprotocol/tasks"
+FORMS: dict[str, Any] = {"elicitation": {}}
+WITH_TASKS: dict[str, Any] = {"extensions": {TASKS: {}}}
+
+
+class Stateless:
+    """A client of 2026-07-28: each request says what it can do."""
+
+    def __init__(self, http: aiohttp.ClientSession, capabilities: Any = None, **headers: str) -> None:
+        self.http = http
+        self.capabilities = {} if capabilities is None else capabilities
+        self.headers = {"Accept": BOTH, "MCP-Protocol-Version": "2026-07-28", **headers}
+        self.number = 0
+
+    def message(self, method: str, params: Any = None) -> tuple[dict[str, Any], dict[str, str]]:
+        """The body of a request, and its headers."""
+        self.number += 1
+        params = dict(params or {})
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": self.capabilities,
+        }
+        params["_meta"] = {**meta, **params.get("_meta", {})}
+        headers = {**self.headers, "Mcp-Method": method}
+        if (named := params.get("name") or params.get("taskId")) is not None:
+            headers["Mcp-Name"] = named
+        return {"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}, headers
+
+    async def ask(self, method: str, params: Any = None, *, status: int = 200, **headers: str | None) -> Any:
+        """The answer to a request. A header that is None is not sent."""
+        body, usual = self.message(method, params)
+        sent = {name: value for name, value in {**usual, **headers}.items() if value is not None}
+        async with self.http.post("/mcp", json=body, headers=sent) as answer:
+            raw = await answer.read()
+            assert answer.status == status, raw
+            self.answered = answer.headers
+            if answer.headers["Content-Type"] == "text/event-stream":
+                (raw,) = (event.data for event in Parser().feed(raw))
+            told = json.loads(raw)
+            assert told["id"] == body["id"]
+            return told
+
+    async def result(self, method: str, params: Any = None) -> Any:
+        """The result of a request."""
+        answer = await self.ask(method, params)
+        assert "result" in answer, answer
+        assert answer["result"]["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "dragoman"
+        return answer["result"]
+
+    async def refused(self, method: str, params: Any = None, *, status: int = 400, **headers: str | None) -> Any:
+        """The error of a request."""
+        return (await self.ask(method, params, status=status, **headers))["error"]
+
+    async def call(self, name: str, arguments: Any = None, **params: Any) -> Any:
+        """The result of a tool."""
+        return await self.result("tools/call", {"name": name, "arguments": arguments or {}, **params})
+
+    async def task(self, task_id: str) -> Any:
+        """A task as it stands."""
+        return await self.result("tasks/get", {"taskId": task_id})
+
+    async def task_until(self, task_id: str, *statuses: str) -> Any:
+        """A task once it has one of the statuses."""
+        async with asyncio.timeout(DEADLINE_S):
+            while (task := await self.task(task_id))["status"] not in statuses:
+                await asyncio.sleep(0.02)
+        return task
+
+    @asynccontextmanager
+    async def streamed(self, method: str, params: Any) -> AsyncIterator["Messages"]:
+        """The messages of a request that is answered with a stream."""
+        body, headers = self.message(method, params)
+        async with self.http.post("/mcp", json=body, headers=headers) as answer:
+            assert answer.status == 200, await answer.text()
+            assert answer.headers["Content-Type"] == "text/event-stream"
+            yield Messages(answer)

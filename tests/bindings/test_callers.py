@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.bindings.callers import OwnHosts
+from dragoman.bindings.request import Request
 from dragoman.cli.serve import banner
 from dragoman.config import AgentEntry, Config
 from dragoman.engine.api import Runner
@@ -32,6 +33,12 @@ def message(text: str = "hi") -> dict[str, Any]:
     return {"message": {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": text}]}}
 
 
+def named(host: str) -> Request:
+    """A request that calls the server by this name."""
+    header = (b"host", host.encode())
+    return Request("GET", dict([header]), [header])
+
+
 @pytest.mark.parametrize(
     "host",
     [
@@ -49,7 +56,7 @@ def message(text: str = "hi") -> dict[str, Any]:
     ],
 )
 def test_a_server_answers_to_its_own_names_and_to_addresses(host: str) -> None:
-    OwnHosts.of("127.0.0.1", "https://agents.example.org/a2a").check(host.encode())
+    OwnHosts.of("127.0.0.1", "https://agents.example.org/a2a").check(named(host))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +68,7 @@ def test_a_server_answers_to_its_own_names_and_to_addresses(host: str) -> None:
 )
 def test_any_other_name_is_refused_with_what_to_do(host: str) -> None:
     with pytest.raises(Forbidden, match="public_url"):
-        OwnHosts.of("127.0.0.1", "https://agents.example.org").check(host.encode())
+        OwnHosts.of("127.0.0.1", "https://agents.example.org").check(named(host))
 
 
 @asynccontextmanager

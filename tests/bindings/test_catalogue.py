@@ -1,6 +1,7 @@
 """`GET /agents`: which of the agents here can do what; and messages that go to whoever can."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -9,8 +10,9 @@ from msgspec import Struct
 
 from dragoman import Agent, Context
 from dragoman.config import AgentEntry, Config
+from dragoman.model.principal import Scope
 from dragoman.server import serving
-from tests.kit.places import V1, server
+from tests.kit.places import V1, add_keys, server, sqlite_url
 
 DEADLINE_S = 60.0
 KEYS = (AgentEntry(id="desk", run="", api_key="desk-key"), AgentEntry(id="weather", run="", api_key="weather-key"))
@@ -129,6 +131,35 @@ async def test_each_query_has_its_own_tag(site: Site) -> None:
     headers = {"If-None-Match": one}
     assert (await site.agents("?skill=forecast", **headers))[0] == 304
     assert (await site.agents("", **headers))[0] == 200
+
+
+async def test_a_search_finds_what_the_cards_show_to_its_caller(tmp_path: Path) -> None:
+    store = sqlite_url(tmp_path)
+    keys = await add_keys(store, all={}, few={"agents": ("weather",)}, sender={"scopes": (Scope.SEND,)})
+    async with server(*agents(), store=store) as http:
+        site = Site(http)
+
+        async def found(query: str, name: str) -> list[str]:
+            status, body, _ = await site.agents(query, **({"x-api-key": keys[name]} if name else {}))
+            assert status == 200, body
+            return [agent["id"] for agent in body["agents"]]
+
+        every = ["desk", "weather", "travel", "dice"]
+        assert [await found("", name) for name in ("", "all", "few")] == [every] * 3
+        assert [await found("?skill=hidden", name) for name in ("", "all", "few", "sender")] == [
+            [],
+            ["weather"],
+            ["weather"],
+            [],
+        ]
+        assert [await found("?q=common", name) for name in ("", "all", "few")] == [["travel", "dice"]] * 2 + [[]]
+        assert (await site.agents("?q=common", **{"x-api-key": "dgo_wrong"}))[0] == 401
+        async with http.get("/agents?q=common", headers={"x-api-key": keys["few"]}) as answer:
+            assert answer.headers["Cache-Control"].startswith("private")
+            assert "x-api-key" in answer.headers["Vary"]
+        async with http.get("/agents", headers={"x-api-key": keys["few"]}) as answer:
+            assert answer.headers["Cache-Control"].startswith("public")
+            assert "Vary" not in answer.headers
 
 
 def said(text: str, **more: Any) -> Json:

@@ -43,6 +43,8 @@ async def test_a_configured_origin_may_call_and_read(shared: Site) -> None:
             "last-event-id",
             "idempotency-key",
             "x-agent-api-key",
+            "mcp-method",
+            "mcp-name",
         ):
             assert name in allowed
         assert "DELETE" in answer.headers["Access-Control-Allow-Methods"]

@@ -167,6 +167,9 @@ async def test_a_session_is_ended_and_a_foreign_one_is_not_found(client: Client)
     await client.begin()
     async with client.http.delete("/mcp", headers=client.headers) as answer:
         assert answer.status == 204
+    for method in ("tools/list", "tools/call"):
+        answer = await client.post({"jsonrpc": "2.0", "id": 1, "method": method}, status=404)
+        assert "the session has ended" in answer["error"]["message"]
     client.headers["Mcp-Session-Id"] = "of-another-server"
     answer = await client.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}, status=404)
     assert "initialize" in answer["error"]["message"]

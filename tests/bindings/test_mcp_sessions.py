@@ -14,6 +14,7 @@ from dragoman.bindings.mcp.sessions import NOTES, Notifications, OpenCall, Sessi
 from dragoman.bindings.mcp.tool_call import ToolCallStream, Wanted
 from dragoman.bus.api import NoBus
 from dragoman.engine.handler import Snapshot, StreamItem
+from dragoman.model.errors import NotFound
 from dragoman.model.ids import SystemClock, new_id
 from dragoman.model.principal import Principal, Scope
 from dragoman.model.task import TaskHead, TaskState, TaskStatus
@@ -211,7 +212,8 @@ async def test_a_log_level_holds_on_every_replica() -> None:
         await one.set_level(KEY, "warning")
         assert await other.level(KEY) == "warning"
         assert await other.level(("ben", KEY[1])) is None
-        await other.end(KEY)
-        assert await one.level(KEY) is None
         await one.set_level(("anna", ""), "error")
         assert await one.level(("anna", "")) is None
+        await other.end(KEY)
+        with pytest.raises(NotFound, match="has ended"):
+            await one.level(KEY)

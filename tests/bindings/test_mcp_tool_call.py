@@ -56,7 +56,12 @@ async def test_a_call_has_one_result_unless_its_caller_canceled_it_or_left(acts:
     ended: list[ToolCallStream] = []
     stream = Working()
     call = ToolCallStream(
-        stream, Wanted(b"7", "2025-11-25"), SystemClock(), reopen=None, on_end=ended.append, until_terminal=False
+        stream,
+        Wanted(lambda record: b"{}"),
+        SystemClock(),
+        reopen=None,
+        on_end=ended.append,
+        until_terminal=False,
     )
     await call.next()
     for act in acts:

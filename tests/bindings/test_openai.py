@@ -254,11 +254,13 @@ async def test_a_stream_that_fails_ends_with_the_error_and_done(place: Client) -
 
 async def test_a_question_is_content_and_the_answer_goes_to_the_task_named(place: Client) -> None:
     asked = await place.chat("ask x")
-    assert content(asked) == "x \n\nWhich one?"
+    question, mark = content(asked).rsplit("\n\n", 1)
+    assert question == "x \n\nWhich one?"
+    assert mark.startswith("[//]: # (dragoman-question ")
     assert asked["choices"][0]["finish_reason"] == "stop"
     task = {"x-dragoman-task-id": place.headers["x-dragoman-task-id"]}
     assert content(await place.chat("the red one", headers=task)) == "x \n\nthe red one"
-    assert joined(await place.chunks("ask x")) == "x \n\nWhich one?"
+    assert joined(await place.chunks("ask x")).startswith(f"{question}\n\n[//]: # (dragoman-question ")
 
 
 async def test_an_agent_that_takes_too_long_is_504_and_its_task_goes_on() -> None:

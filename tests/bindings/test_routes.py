@@ -75,10 +75,39 @@ def test_paths_below_v1_are_those_of_0_3(mount: str, below: str) -> None:
     assert find(f"{mount}/v1{below}").legacy
 
 
-@pytest.mark.parametrize("path", ["/other/v1/message:send", "/v1/extendedAgentCard", "/v1"])
-def test_0_3_has_no_paths_below_a_tenant_and_1_0_none_below_v1(path: str) -> None:
+@pytest.mark.parametrize("path", ["/other/v1/message:send", "/v1"])
+def test_0_3_has_no_paths_below_a_tenant(path: str) -> None:
     with pytest.raises(NotFound):
         find(path)
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/extendedAgentCard", "/v1/embeddings", "/v1/responses/r/other", "/v1/responses//cancel"]
+)
+def test_other_paths_below_v1_are_said_to_be_unsupported(path: str) -> None:
+    route = find(path)
+    assert route.endpoint == "unsupported"
+    assert {"GET", "POST", "PUT", "PATCH", "DELETE"} <= route.methods.keys()
+
+
+@pytest.mark.parametrize(
+    ("path", "endpoint", "methods"),
+    [
+        ("/v1/responses", "responses", {"POST"}),
+        ("/v1/responses/", "responses", {"POST"}),
+        ("/v1/responses/resp%5Ft_1", "response", {"GET", "HEAD", "DELETE"}),
+        ("/v1/responses/resp_t_1/cancel", "response-cancel", {"POST"}),
+        ("/v1/responses/resp_t_1/input_items", "response-items", {"GET", "HEAD"}),
+        ("/v1/conversations", "conversations", {"POST"}),
+        ("/v1/conversations/conv_c", "conversation", {"GET", "HEAD", "DELETE"}),
+        ("/v1/conversations/conv_c/items", "conversation-items", {"GET", "HEAD"}),
+    ],
+)
+def test_responses_and_conversations_have_their_paths(path: str, endpoint: str, methods: set[str]) -> None:
+    route = find(path)
+    assert (route.endpoint, {*route.methods}) == (endpoint, methods)
+    if route.ids:
+        assert route.ids["id"] in ("resp_t_1", "conv_c")
 
 
 def test_a_card_is_below_every_mount_under_both_names() -> None:
@@ -168,6 +197,21 @@ def test_a_card_is_at_agent_json_where_no_system_has_the_mount() -> None:
 def test_an_agent_may_be_called_as_a_path_of_python_a2a() -> None:
     route = Routes(["agent.json"], "agent.json").find(b"/agent.json")
     assert (route.endpoint, route.mount, route.agent, route.own) == ("rpc", "/agent.json", "agent.json", None)
+
+
+def test_the_routes_of_a_thousand_agents_are_made_as_they_are_called() -> None:
+    """A change of one agent makes the routes anew, while every other request waits."""
+    few, many = Routes(["echo"], "echo"), Routes([f"agent-{number}" for number in range(1000)], "agent-0")
+    assert len(many.exact) == len(few.exact) > 20
+    called = [b"/agents/agent-7", b"/agent-7/message:send", b"/workers/agent-7/lease", b"/api/v1/a2a/agent-7"]
+    assert all(many.find(path) is many.find(path) is many.exact[path] for path in called)
+    known = len(many.exact)
+    for path in (
+        *(b"/agents/nobody", b"/nobody", b"/agents/agent-7/", b"/agents/%61gent-7", b"/agents/agent-7/tasks/t1"),
+        *(b"/agents/agent-7/message%3Asend", b"/admin/v1/agents/agent-7", b"/agent-7/tasks/t1:cancel", b"/v1/tasks/t1"),
+    ):
+        many.find(path)
+    assert len(many.exact) == known  # what a stranger makes up is not kept
 
 
 def test_a_server_that_poses_as_a_system_has_no_paths_of_another() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dragoman.config import AgentEntry
+from dragoman.config.budgets import Budget, Reserve
 from tests.kit.agents import echoing, hired
 from tests.kit.places import server
 from tests.kit.workers import WorkerDoor
@@ -250,3 +251,19 @@ async def test_a_late_worker_is_told_to_stop() -> None:
         for action in ("heartbeat", "complete"):
             status, beat = await site.act(action, lease, agent="late")
             assert (status, beat.get("cancel")) == ((200, True) if action == "heartbeat" else (409, None))
+
+
+async def test_a_budget_stops_a_worker_at_the_report_with_which_it_has_nothing_left() -> None:
+    budget = Budget(id="tokens", unit="tokens", limit=100, stops=True)
+    entry = AgentEntry(id="far", run="worker", reserve=Reserve(tokens=40))
+    async with server(hired("far"), agents=(entry,), budgets=(budget,)) as http:
+        site = WorkerDoor([http])
+        task_id = (await site.send())["id"]
+        lease = (await site.take())["lease"]
+        await site.report("update", lease, message="less", number=1, usage={"input": 60})
+        await site.report("update", lease, message="more", number=2, usage={"input": 60})
+        ended = await site.reach(task_id, "FAILED")
+        assert ended["status"]["message"]["parts"] == [{"text": "The budget tokens is used up."}]
+        assert ended["metadata"]["urn:dragoman:usage:v1"]["inputTokens"] == 120
+        status, pulse = await site.act("heartbeat", {"lease": lease})
+        assert (status, pulse["cancel"]) == (200, True)

@@ -166,8 +166,8 @@ async def test_a_connection_through_which_nothing_comes_back_is_not_healthy(capl
         assert len(air.attempts) == 1
         await asyncio.sleep(10)
         assert len(air.attempts) == 2
-    assert "open a window" in caplog.text
-    assert len(caplog.records) == 1
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "open a window" in line
 
 
 @in_virtual_time

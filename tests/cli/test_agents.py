@@ -222,3 +222,44 @@ def test_a_file_or_an_agent_that_is_not_there_is_wrong_input(run: Run, arguments
     result = run(*arguments)
     assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1)
     assert said in result.stderr
+
+
+EXCHANGING = """
+[[agents]]
+id = "partner"
+run = "a2a:http://127.0.0.1:9"
+dialect = "1.0"
+[agents.credentials]
+exchange = true
+token_url = "http://127.0.0.1:9/token"
+client_id = "us"
+env = "PARTNER_SECRET"
+audience = "https://partner"
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "ok"),
+    [
+        ("", True),
+        ('jwt_issuer = "https://issuer"\njwt_audience = "https://us"\n', None),
+        ('jwt_issuer = "https://issuer"\njwt_audience = "https://us"\napi_key = "a-key-of-callers-1"\n', None),
+        ('api_key = "a-key-of-callers-1"\n', False),
+        ('authentication = "required"\n', False),
+    ],
+)
+def test_an_agent_is_called_in_the_names_of_callers_who_have_tokens(
+    check: Run, monkeypatch: pytest.MonkeyPatch, settings: str, ok: bool | None
+) -> None:
+    monkeypatch.setenv("PARTNER_SECRET", "hidden-value")
+    Path("dragoman.toml").write_text(settings + EXCHANGING)
+    result = check("--json")
+    about_callers = ("who come here with keys", "nobody is asked for a token here")
+    findings = found(result)["partner"]["findings"]
+    said = [each for each in findings if any(words in each["what"] for words in about_callers)]
+    assert [each["ok"] for each in said] == ([] if ok is None else [ok])
+    if ok is False:
+        assert "set jwt_issuer and jwt_audience" in said[0]["fix"]
+    (issuer,) = [each for each in findings if "/token gives no answer" in each["what"]]
+    assert "token_url" in issuer["fix"]
+    assert "hidden-value" not in result.output

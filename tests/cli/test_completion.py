@@ -45,7 +45,7 @@ LINES = [
     ("dragoman adm", {"admin"}),
     (
         "dragoman admin tasks ",
-        {"answer", "ask-upstream", "cancel", "delete", "list", "log", "send-again", "show", "tree"},
+        {"answer", "ask-upstream", "cancel", "delete", "list", "log", "record", "send-again", "show", "tree"},
     ),
     ("dragoman admin tasks list --state in", {"input-required"}),
     ("dragoman send --ap", {"--api-key"}),

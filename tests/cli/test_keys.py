@@ -142,16 +142,41 @@ def test_the_list_shows_state_and_limits_and_no_secret(run: Run) -> None:
     second = made(run("keys", "create", "bob", "--agent", "echo", "--scope", "read", "--expires", "1d", "--json"))
     run("keys", "revoke", first["id"])
     head, *rows = run("keys", "list").output.splitlines()
-    assert head.split() == ["ID", "NAME", "ROLE", "AGENTS", "SCOPES", "LIMITS", "MADE", "EXPIRES", "STATE"]
+    assert head.split() == [
+        "ID",
+        "NAME",
+        "ROLE",
+        "AGENTS",
+        "SCOPES",
+        "LIMITS",
+        "USERS",
+        "TEAM",
+        "MADE",
+        "EXPIRES",
+        "STATE",
+    ]
     assert [row.split()[:5] + row.split()[-2:] for row in rows] == [
         [first["id"], "ann", "caller", "all", "all", "never", "revoked"],
         [second["id"], "bob", "caller", "echo", "read", second["expires"], "active"],
     ]
     listed = json.loads(run("keys", "list", "--json").stdout)
     assert [set(row) for row in listed] == [
-        {"id", "name", "role", "agents", "scopes", "limits", "made", "expires", "state"}
+        {"id", "name", "team", "role", "agents", "scopes", "limits", "one_person", "made", "expires", "state"}
     ] * 2
     assert [row["state"] for row in listed] == ["revoked", "active"]
+
+
+def test_a_key_of_one_person_says_so_also_once_it_is_replaced(run: Run) -> None:
+    key = made(run("keys", "create", "ann", "--one-person", "--json"))
+    assert key["one_person"]
+    assert "One person alone uses it." in run("keys", "create", "bob", "--one-person").output
+    by = made(run("keys", "rotate", key["id"], "--json"))
+    run("keys", "create", "cy")
+    listed = {row["id"]: row["one_person"] for row in json.loads(run("keys", "list", "--json").stdout)}
+    assert (listed[by["id"]], sorted(listed.values())) == (True, [False, True, True, True])
+    assert [row.split()[6] for row in run("keys", "list").output.splitlines()] == ["USERS", "one", "one", "one", "any"]
+    refused = run("keys", "create", "prom", "--role", "monitor", "--one-person")
+    assert (refused.exit_code, "it reaches no agent" in refused.output) == (2, True)
 
 
 def test_a_key_past_its_time_is_shown_as_expired(run: Run) -> None:
@@ -339,3 +364,22 @@ def test_a_wrong_limit_says_what_is_right(run: Run, arguments: tuple[str, ...], 
     refused = run("keys", *given)
     assert (refused.exit_code, words in refused.output) == (2, True), refused.output
     assert len(keys()) == 2
+
+
+def test_a_key_of_a_team_says_so_and_needs_a_team_that_there_is(run: Run) -> None:
+    Path("dragoman.toml").write_text('[[teams]]\nid = "search"\n', encoding="utf-8")
+    key = made(run("keys", "create", "ann", "--team", "search", "--json"))
+    assert key["team"] == "search"
+    assert (
+        "for ann in the team search, an operator"
+        in run("keys", "create", "ann", "--team", "search", "--role", "operator").output
+    )
+    alone = run("keys", "create", "ann")
+    assert "another key" not in alone.output
+    assert [row.split()[7] for row in run("keys", "list").output.splitlines()] == ["TEAM", "search", "search", "-"]
+    assert made(run("keys", "rotate", key["id"], "--json"))["team"] == "search"
+    assert made(run("keys", "create", "bob", "--json"))["team"] == ""
+    unknown = run("keys", "create", "ann", "--team", "find")
+    assert (unknown.exit_code, "has the id 'find', there are search: add the table" in unknown.output) == (2, True)
+    worker = run("keys", "create", "w", "--team", "search", "--role", "agent")
+    assert (worker.exit_code, "a worker does the tasks of every team" in worker.output) == (2, True)

@@ -92,7 +92,7 @@ def test_fields_are_chosen_and_put_in_order(run: Run) -> None:
     assert json.loads(run("keys", "list", "-o", "json", *chosen).stdout)[0] == {"state": "active", "name": "ann"}
     assert run("keys", "list", "-o", "csv", *chosen).stdout.splitlines()[:2] == ["state,name", "active,ann"]
     wrong = run("keys", "list", "--fields", "secret")
-    assert (wrong.exit_code, "--fields 'secret': there are id, name, role" in wrong.stderr) == (2, True)
+    assert (wrong.exit_code, "--fields 'secret': there are id, name, team, role" in wrong.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("words", [("keys", "list"), ("audit",)], ids=" ".join)

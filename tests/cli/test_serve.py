@@ -12,6 +12,7 @@ import click
 import pytest
 
 from dragoman.cli import main
+from dragoman.cli.loader import load_served
 from dragoman.cli.serve import banner, base_url, program
 from dragoman.cli.version import describe_version
 from dragoman.config import AgentEntry, Config, settings
@@ -92,6 +93,25 @@ def test_the_usual_file_is_read_if_it_is_there(serve: commands.Run) -> None:
 def test_the_file_that_the_environment_names_is_read(serve: commands.Run) -> None:
     result = serve(DRAGOMAN_CONFIG="other.toml")
     assert "other.toml: no such file in " in result.output
+
+
+@pytest.mark.parametrize(
+    ("settings", "begins"),
+    [
+        ({}, False),
+        ({"secret_key": "x"}, True),
+        ({"secret_key_file": "x"}, True),
+        ({"agents_api_allow_hosts": ("agents.internal",)}, True),
+        ({"secret_key": "x", "profile": "beeos"}, False),  # such a server has no admin API
+        ({"secret_key": "x", "tasks": False}, False),
+    ],
+)
+def test_a_server_begins_without_agents_if_operators_can_add_them(settings: dict[str, Any], begins: bool) -> None:
+    config = Config(**settings)
+    assert config.begins_empty is begins
+    if begins:
+        assert load_served((), (), "added-later", none=config.begins_empty).agents == ()
+        assert "  It serves the agents that operators add: dragoman admin agents add URL" in banner(config, [])
 
 
 def test_the_banner_names_every_agent_with_its_url_and_the_default() -> None:

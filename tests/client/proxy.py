@@ -1,4 +1,4 @@
-"""A proxy on loopback that does to answers what networks do: cuts, stalls, splits, and sends frames twice.
+"""A proxy on loopback that does to calls what networks do: it loses, cuts, stalls and splits them, and repeats frames.
 
 It speaks HTTP/1.1, one request a connection, and passes on what it does not spoil. A fault is for one answer, in order.
 """
@@ -15,17 +15,24 @@ from tests.kit.loopback import listening
 Frames = Callable[[bytes], list[bytes]]
 """The fate of a frame of a stream."""
 
+CHOSEN_BYTES = 16_384
+"""The part of a request's body by which its fault is chosen: all of it, unless it is a long one."""
+
 _FRAME_END = re.compile(rb"\r?\n\r?\n")
 """The blank line after a frame: the official Python servers end their lines with CR LF."""
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """The fate of an answer.
+    """The fate of a request and its answer.
 
-    After `cut` bytes, head included, the connection breaks; `politely`: it ends the body there as if that were all, as
-    a proxy does that is restarted. After `stall` bytes nothing comes any more. It is written in pieces of `piece`
-    bytes. `frames` changes the frames of a stream. `refuses` answers in its place, byte for byte.
+    With `reads` only that share of a long request is read, and nothing of the request is passed on. After `cut` bytes,
+    head included, the connection breaks; `politely`: it ends the body there as if that were all, as a proxy does that
+    is restarted. After `stall` bytes nothing comes any more. It is written in pieces of `piece` bytes. `frames` changes
+    the frames of a stream. `refuses` answers in the server's place, byte for byte: `late`, once the server has
+    answered.
     """
+
+    reads: float | None = None
 
     cut: int | None = None
     politely: bool = False
@@ -33,12 +40,16 @@ class Fault(Struct, frozen=True, kw_only=True):
     piece: int = 0
     frames: Frames | None = None
     refuses: bytes = b""
+    late: bool = False
 
 
 class Proxy:
-    """The faults of the next answers; `then` is done to all later ones. `asked` are the requests, head and body."""
+    """The faults of the next answers; `then` is done to all later ones. `asked` are the requests, head and body.
 
-    def __init__(self, host: str, port: int) -> None:
+    With `renames`, the port at which callers reach the proxy, answers name that port in place of the server's own.
+    """
+
+    def __init__(self, host: str, port: int, *, renames: int | None = None) -> None:
         self.url = ""
         self.faults: list[Fault] = []
         self.then = Fault()
@@ -46,6 +57,8 @@ class Proxy:
         self.asked: list[bytes] = []
         self.sizes: list[int] = []
         self._upstream = host, port
+        self._names = (f"{host}:{port}".encode(), f"{host}:{renames or port}".encode())
+        assert len(set(map(len, self._names))) == 1, "a name of another length changes the length of an answer"
 
     def next(self, *faults: Fault, then: Fault | None = None) -> None:
         """Begin anew with these."""
@@ -56,11 +69,20 @@ class Proxy:
         out = _Out(writer)
         try:
             head = await reader.readuntil(b"\r\n\r\n")
-            asked = head + await reader.readexactly(_length(head))
-            self.asked.append(asked)
+            length = _length(head)
+            asked = head + await reader.readexactly(min(length, CHOSEN_BYTES))
             fault = self.choose(asked) or (self.faults.pop(0) if self.faults else self.then)
             out.fault = fault
+            if fault.reads is not None:
+                await reader.readexactly(int(fault.reads * max(0, length - CHOSEN_BYTES)))
+                if fault.stall is not None:
+                    await writer.wait_closed()
+                raise _Cut
+            asked += await reader.readexactly(max(0, length - CHOSEN_BYTES))
+            self.asked.append(asked)
             if fault.refuses:
+                if fault.late:
+                    await self._swallow(asked)
                 await out.write(fault.refuses)
             else:
                 await self._pass(asked, fault, out)
@@ -70,10 +92,22 @@ class Proxy:
             self.sizes.append(out.written)
             writer.close()
 
-    async def _pass(self, asked: bytes, fault: Fault, out: "_Out") -> None:
+    async def _ask(self, asked: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection(*self._upstream)
+        writer.write(asked.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+        return reader, writer
+
+    async def _swallow(self, asked: bytes) -> None:
+        """Let the server answer, and tell nobody."""
+        reader, writer = await self._ask(asked)
         try:
-            writer.write(asked.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+            await reader.read(-1)
+        finally:
+            writer.close()
+
+    async def _pass(self, asked: bytes, fault: Fault, out: "_Out") -> None:
+        reader, writer = await self._ask(asked)
+        try:
             head = await reader.readuntil(b"\r\n\r\n")
             lines = [
                 line
@@ -82,13 +116,15 @@ class Proxy:
             ]
             await out.write(b"\r\n".join([*lines, b"Connection: close", b"", b""]))
             if b"transfer-encoding: chunked" not in head.lower():
-                await out.write(await reader.readexactly(_length(head)))
+                body = await reader.readexactly(_length(head))
+                await out.write(body.replace(*self._names))
                 return
             held = b""
             while size := int(await reader.readuntil(b"\r\n"), 16):
                 held += (await reader.readexactly(size + 2))[:-2]
                 while end := _FRAME_END.search(held):
                     frame, held = held[: end.start()], held[end.end() :]
+                    frame = frame.replace(*self._names)
                     for each in (frame,) if fault.frames is None else fault.frames(frame):
                         await out.chunk(each + end[0])
             if held:
@@ -121,7 +157,7 @@ class _Out:
         await self.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     async def write(self, data: bytes) -> None:
-        for at in range(0, len(data), self.fault.piece or len(data)):
+        for at in range(0, len(data), self.fault.piece or len(data) or 1):
             piece = data[at : at + (self.fault.piece or len(data))]
             end = self.fault.cut if self.fault.stall is None else self.fault.stall
             if end is not None and not self.fault.politely and self.written + len(piece) >= end:

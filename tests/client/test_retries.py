@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from dragoman.client.errors import CallBroken, CallTimedOut, NoAnswer, NotReached
-from dragoman.client.retries import Retrier, Retries, RetryLater
+from dragoman.client.errors import CallBroken, CallTimedOut, HttpRefusal, NoAnswer, NotReached, is_untaken
+from dragoman.client.retries import Repetition, Retrier, Retries, RetryLater
+from dragoman.model.errors import A2AError, InvalidParams, TooManyRequests, Unavailable
 
 URL = "http://agent.example/"
 
@@ -94,6 +95,63 @@ async def test_waits_grow_up_to_a_bound_and_are_spread(chance: float, expected: 
 
 def test_a_task_may_be_asked_for_any_number_of_times() -> None:
     assert Retrier(chance=lambda: 1.0).wait_s(100_000) == Retries().longest_s
+
+
+def later(error: A2AError) -> RetryLater:
+    error.untaken = True
+    return RetryLater(error, 0.0)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        NotReached(URL, "no connection"),
+        TooManyRequests("all", "full", 1),
+        later(Unavailable("away")),
+        RetryLater(Unavailable("a proxy gave up"), None),
+        HttpRefusal(URL, 404),
+    ],
+    ids=repr,
+)
+async def test_a_call_that_may_have_arrived_once_is_not_said_to_be_untaken(last: Exception) -> None:
+    """Not even as a refusal, which says that nothing was done."""
+    again = Retrier(Retries(attempts=2), pause=Time().pause)
+    if isinstance(last, TooManyRequests):
+        last.untaken = True
+    with pytest.raises(NoAnswer) as raised:
+        await again.call(fails(CallBroken(URL, "broke", sent=True), last), repeatable=True)
+    assert not is_untaken(raised.value)
+
+
+async def test_the_word_of_the_peer_itself_on_a_repeat_counts() -> None:
+    with pytest.raises(InvalidParams):
+        await Retrier(pause=Time().pause).call(fails(BROKEN, InvalidParams("message", "no")), repeatable=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "repetition", "again"),
+    [
+        (NotReached(URL, "no connection"), Repetition.HERE, True),
+        (NotReached(URL, "no connection"), Repetition.UNLESS_UNTAKEN, False),
+        (NotReached(URL, "no connection"), Repetition.NEVER, False),
+        (later(Unavailable("away")), Repetition.HERE, True),
+        (later(Unavailable("away")), Repetition.UNLESS_UNTAKEN, False),
+        (RetryLater(Unavailable("a proxy gave up"), None), Repetition.UNLESS_UNTAKEN, True),
+        (RetryLater(Unavailable("a proxy gave up"), None), Repetition.NEVER, False),
+        (CallBroken(URL, "broke", sent=True), Repetition.UNLESS_UNTAKEN, True),
+        (CallBroken(URL, "broke", sent=True), Repetition.NEVER, False),
+    ],
+)
+async def test_a_call_that_its_caller_makes_elsewhere_is_not_made_again(
+    error: Exception, repetition: Repetition, again: bool
+) -> None:
+    made = Retrier(pause=Time().pause).call(fails(error), repeatable=True, repetition=repetition)
+    if again:
+        assert await made == "done"
+    else:
+        with pytest.raises((NoAnswer, A2AError)) as raised:
+            await made
+        assert is_untaken(raised.value) == (repetition is Repetition.UNLESS_UNTAKEN or isinstance(error, NotReached))
 
 
 async def test_the_error_in_a_later_is_raised_in_the_end() -> None:

@@ -20,6 +20,7 @@ from dragoman.client import (
     Timeouts,
     connect,
 )
+from dragoman.client.errors import is_untaken
 from dragoman.client.retries import Retrier
 from dragoman.model.errors import (
     A2AError,
@@ -283,6 +284,20 @@ async def test_a_send_waits_as_long_as_the_agent_asks(peer: Peer, code: int, aft
     time = Time()
     assert isinstance(await send(peer, retries=time.again()), Task)
     assert time.pauses == [pause]
+
+
+@pytest.mark.parametrize(
+    ("code", "headers", "untaken"),
+    [(429, {}, True), (503, {"Retry-After": "1"}, True), (503, {}, False), (502, {"Retry-After": "1"}, False)],
+)
+@pytest.mark.parametrize("told", [True, False], ids=["an error of A2A", "a page"])
+async def test_a_refusal_says_whether_nothing_was_done(
+    peer: Peer, code: int, headers: dict[str, str], untaken: bool, told: bool
+) -> None:
+    peer.scripts["POST /"] = refuses(-32000, code, headers) if told else says(b"", code, headers)
+    with pytest.raises((A2AError, HttpRefusal)) as raised:
+        await send(peer, retries=Time().again(attempts=1))
+    assert is_untaken(raised.value) is untaken
 
 
 async def test_a_failure_of_the_agent_is_not_repeated_however_long_it_asks_to_wait(peer: Peer) -> None:

@@ -93,7 +93,8 @@ def blocks(text: str) -> list[str]:
     "text", [*blocks(PAGE.read_text(encoding="utf-8")), (ROOT / "examples" / "models.toml").read_text(encoding="utf-8")]
 )
 def test_what_is_shown_can_be_served(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    for name in ("OPENAI_API_KEY", "EU_KEY", "AZURE_KEY"):
+        monkeypatch.setenv(name, "x")
     file = tmp_path / "dragoman.toml"
     file.write_text(text)
     for entry in load(file, {}, {}).agents:

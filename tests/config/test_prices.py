@@ -23,15 +23,28 @@ def test_amounts_are_as_they_are_written(tmp_path: Path) -> None:
         [prices.models."gpt-5:mini"]
         input_per_million = 0.1
         output_per_million = "0.000125"
+        [prices.models.cached]
+        input_per_million = 1
+        cached_per_million = "0.1"
         [prices.agents.echo]
         per_message = 2
+        [prices.agents.pool]
+        per_task = 0.5
+        [prices.agents."pool/eu"]
+        per_second = "0.000125000000000000000001"
         """,
     ).prices
     assert prices.currency == "EUR"
-    assert prices.models == {"gpt-5:mini": Price(Decimal("0.1"), Decimal("0.000125"))}
+    assert prices.models == {
+        "gpt-5:mini": Price(Decimal("0.1"), Decimal("0.000125")),
+        "cached": Price(Decimal(1), cached_per_million=Decimal("0.1")),
+    }
     assert prices.find("other", "gpt-5:mini") == Price(Decimal("0.1"), Decimal("0.000125"))
     assert prices.find("echo", "gpt-5:mini") == Price(per_message=Decimal(2)), "an agent's price comes first"
     assert prices.find("other", "") is None
+    assert prices.find("pool", "gpt-5:mini", "us") == Price(per_task=Decimal("0.5"))
+    assert prices.find("pool", "gpt-5:mini", "eu") == Price(per_second=Decimal("0.000125000000000000000001"))
+    assert (prices.prices_members("pool"), prices.prices_members("echo")) == (True, False)
 
 
 def test_without_the_table_nothing_has_a_price(tmp_path: Path) -> None:
@@ -54,7 +67,7 @@ def test_without_the_table_nothing_has_a_price(tmp_path: Path) -> None:
                 "prices.agents.a.per_message",
                 "an amount from 0",
             )
-            for amount in ("-1", '"1,5"', "nan", "inf", "true", '"1e3"', "1e13", "[1]")
+            for amount in ("-1", '"1,5"', "nan", "inf", "true", '"1e3"', "1e13", "[1]", '"0.0000000000000000000000001"')
         ),
     ],
 )

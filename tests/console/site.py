@@ -1,22 +1,24 @@
 """A server with agents whose tasks end, wait, fail and delegate, a caller of them, and the places of a task's view."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 from playwright.async_api import Locator, Page
 
 from dragoman import Agent, Context, Part
 from dragoman.auth.operator_token import read_token
+from dragoman.cli.entries import make_added_agent
 from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.server import serving
 
 V1 = {"A2A-Version": "1.0"}
+QUICK: Mapping[str, Any] = {"port": 0, "shutdown_grace_s": 0.2, "cancel_grace_s": 0.2}
 
 
 def make_agents(gate: asyncio.Event) -> list[Agent]:
@@ -132,11 +134,29 @@ async def serving_site(
     """
     store = f"sqlite:///{folder}/dragoman.db"
     gate = asyncio.Event()
-    config = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2, **settings)
+    config = Config(**QUICK, store=store, **settings)
     async with serving(config, [*make_agents(gate), *more]) as url, aiohttp.ClientSession() as http:
         token = key or read_token(store, 0)
         assert token is not None
         yield Site(url, token, http, gate)
+
+
+class TwoServers(NamedTuple):
+    """The server of the console with its token, and another one, whose callers need a key."""
+
+    url: str
+    token: str
+    elsewhere: str
+
+
+@asynccontextmanager
+async def two_servers(folder: Path, key: str, agents: Sequence[Runner], **settings: Any) -> AsyncIterator[TwoServers]:
+    """A server with `settings`, whose store is in `folder`, and another one with the same agents and that `key`."""
+    store = f"sqlite:///{folder}/dragoman.db"
+    own = Config(**QUICK, store=store, **settings)
+    other = Config(**QUICK, store="memory:", api_key=key)
+    async with serving(own, agents, make_added_agent) as url, serving(other, agents) as elsewhere:
+        yield TwoServers(url, read_token(store, 0) or "", elsewhere)
 
 
 async def open_task(page: Page, site: Site, task: str, query: str = "") -> None:

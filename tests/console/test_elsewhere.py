@@ -3,18 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from playwright.async_api import Browser, ViewportSize, expect
 
-from dragoman.auth.operator_token import read_token
 from dragoman.config import Config
 from dragoman.server import serving
 from tests.auth.provider import CLIENT, providing
 from tests.auth.provider import SECRET as CLIENT_SECRET
 from tests.console.browser import NARROW, axe, console
-from tests.console.site import make_agents
+from tests.console.site import TwoServers, make_agents, two_servers
 from tests.net.peer import DEADLINE_S, hangs, listening, says, status
 from tests.ports import kept_port
 
@@ -23,25 +21,13 @@ SECRET = "s3cret-of-the-operator"
 pytestmark = [pytest.mark.slow, pytest.mark.peer]
 
 
-class Sites(NamedTuple):
-    """The server of the console with its token, and another one, whose callers need a key."""
-
-    url: str
-    token: str
-    elsewhere: str
-
-
 @pytest.fixture(scope="module")
-async def sites(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sites]:
-    store = f"sqlite:///{tmp_path_factory.mktemp('store')}/dragoman.db"
-    own = Config(port=0, store=store, shutdown_grace_s=0.2, cancel_grace_s=0.2)
-    other = Config(port=0, store="memory:", api_key=SECRET, shutdown_grace_s=0.2, cancel_grace_s=0.2)
-    gate = asyncio.Event()
-    async with serving(own, make_agents(gate)) as url, serving(other, make_agents(gate)) as elsewhere:
-        yield Sites(url, read_token(store, 0) or "", elsewhere)
+async def sites(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TwoServers]:
+    async with two_servers(tmp_path_factory.mktemp("store"), SECRET, make_agents(asyncio.Event())) as both:
+        yield both
 
 
-async def test_an_agent_elsewhere_is_tried_by_the_url_of_its_card(browser: Browser, sites: Sites) -> None:
+async def test_an_agent_elsewhere_is_tried_by_the_url_of_its_card(browser: Browser, sites: TwoServers) -> None:
     async with console(browser, sites.url, sites.token, bypass_csp=True) as (page, _):
         await page.get_by_role("link", name="Try it").click()
         await page.get_by_role("combobox", name="Place").select_option("elsewhere")
@@ -80,7 +66,7 @@ async def test_an_agent_elsewhere_is_tried_by_the_url_of_its_card(browser: Brows
         await expect(page.get_by_role("heading", level=1, name="Try it")).to_be_visible()  # still signed in
 
 
-async def test_a_message_written_as_json_is_checked_while_it_is_typed(browser: Browser, sites: Sites) -> None:
+async def test_a_message_written_as_json_is_checked_while_it_is_typed(browser: Browser, sites: TwoServers) -> None:
     async with console(browser, sites.url, sites.token) as (page, _):
         await page.goto(f"{sites.url}/console/try?agent=echo")
         await page.get_by_label("raw JSON").check()
@@ -95,7 +81,7 @@ async def test_a_message_written_as_json_is_checked_while_it_is_typed(browser: B
         )
 
 
-async def test_the_doctor_shows_its_findings_with_what_to_change(browser: Browser, sites: Sites) -> None:
+async def test_the_doctor_shows_its_findings_with_what_to_change(browser: Browser, sites: TwoServers) -> None:
     async with listening() as peer, console(browser, sites.url, sites.token, bypass_csp=True) as (page, _):
         listed = {"url": f"{peer.url}/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
         peer.scripts["GET /card.json"] = says({"name": "stranger", "supportedInterfaces": [listed]})

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.peer]
 
 
 TOLD = """shown => [shown.innerText, ...[...shown.querySelectorAll("[title], [aria-label]")].flatMap(
-    (each) => [each.title, each.ariaLabel ?? ""])]"""
+    (each) => [each.getAttribute("title") ?? "", each.ariaLabel ?? ""])]"""
 """All that an element says: its text, and that of its titles and labels."""
 
 

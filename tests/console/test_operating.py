@@ -85,6 +85,23 @@ async def test_a_waiting_task_is_answered_within_its_conversation(browser: Brows
         await expect(page.get_by_text("so left")).to_be_visible()
 
 
+async def test_an_agent_is_taken_out_of_service_and_back(browser: Browser, site: Site) -> None:
+    working = await site.send("steps", {"text": "go"}, wait=False)
+    async with console(browser, site.url, site.token) as (page, _):
+        await page.get_by_role("link", name="Agents", exact=True).click()
+        agent = page.get_by_role("listitem").filter(has=page.get_by_text("steps", exact=True))
+        await agent.get_by_role("button", name="Disable steps").click()
+        await page.get_by_label("Why").fill("counts wrong")
+        await page.get_by_role("button", name="Disable it").click()
+        await expect(agent.get_by_role("status")).to_contain_text("Disabled by operator:local")
+        await expect(agent.get_by_role("status")).to_contain_text("counts wrong")
+        assert (await site.admin("GET", f"/tasks/{working}"))["task"]["state"] == "canceled"
+        await agent.get_by_role("button", name="Enable steps").click()
+        await page.get_by_role("button", name="Enable it").click()
+        await expect(agent.get_by_role("status")).to_have_count(0)
+        await expect(agent.get_by_role("button", name="Drain steps")).to_be_visible()
+
+
 async def test_keys_are_made_limited_replaced_and_revoked(browser: Browser, tmp_path: Path) -> None:
     key = (await add_keys(sqlite_url(tmp_path), ops={"role": AccessRole.OPERATOR}))["ops"]
     async with serving_site(tmp_path, key) as site, console(browser, site.url, key) as (page, _):

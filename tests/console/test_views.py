@@ -15,6 +15,7 @@ from playwright.async_api import Browser, expect
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.auth.operator_token import read_token
 from dragoman.config import Config, Upstream
+from dragoman.config.budgets import Budget
 from dragoman.model.card import Profile
 from dragoman.server import serving
 from tests.console.browser import NARROW, axe, console
@@ -287,6 +288,7 @@ async def test_everything_can_be_reached_by_keyboard(browser: Browser, site: Sit
         await row.get_by_role("link").first.focus()
         await page.keyboard.press("Enter")
         await page.wait_for_url(f"**/tasks/{task}")
+        await expect(moment(page)).to_contain_text("Which way?")
         await page.get_by_label("Moment of the replay").focus()
         await page.keyboard.press("Home")
         await expect(moment(page)).to_contain_text("submitted")
@@ -344,8 +346,28 @@ async def test_usage_is_added_up_and_silence_is_no_zero(browser: Browser, site: 
         await expect(echo).to_contain_text("34")
         await expect(page.get_by_role("row").filter(has_text="broken")).to_contain_text("not reported")
         await expect(page.get_by_role("status")).to_contain_text("1 agent says nothing of tokens: broken")
+        await expect(page.get_by_role("img", name="Tokens by day: at most 46")).to_be_visible()
         await page.get_by_label("principal").uncheck()
         await expect(page.get_by_role("columnheader", name="principal")).to_have_count(0)
+
+
+async def test_budgets_show_what_is_used_of_them_and_when_they_reset(browser: Browser, tmp_path: Path) -> None:
+    daily = Budget(id="daily", unit="tasks", limit=4, per="agent", period="day")
+    ever = Budget(id="ever", unit="tokens", limit=1000, agent="echo", period="forever", hard=False)
+    async with serving_site(tmp_path, budgets=(daily, ever)) as site:
+        await site.send("echo")
+        await site.send("asks")
+        async with console(browser, site.url, site.token) as (page, _):
+            await page.get_by_role("link", name="Usage").click()
+            table = page.get_by_role("region", name="Budgets")
+            of_echo, of_asks = (
+                table.get_by_role("row").filter(has_text=f"agent {agent}") for agent in ("echo", "asks")
+            )
+            await expect(of_echo.first).to_contain_text("1 tasks")
+            await expect(of_asks).to_contain_text("refuses tasks")
+            await expect(of_asks.get_by_role("cell").nth(3)).to_have_text("1")
+            await expect(table.get_by_role("row").filter(has_text="ever")).to_contain_text("46 tokens")
+            await expect(table.get_by_role("row").filter(has_text="ever")).to_contain_text("never")
 
 
 async def test_delegations_are_shown_in_the_order_of_time(browser: Browser, site: Site) -> None:

@@ -266,6 +266,7 @@ OF_HTTP: list[tuple[A2AError, int]] = [
     (errors.Unauthorized("x"), 401),
     (errors.Forbidden("x"), 403),
     (errors.TooManyRequests("max_streams", "x", 3), 429),
+    (errors.BudgetExhausted("research", "x", None), 429),
     (errors.Unavailable("x"), 503),
 ]
 

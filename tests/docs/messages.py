@@ -12,6 +12,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[2] / "src" / "dragoman"
 
 SERVER = (
+    "application.py",
     "admin",
     "auth",
     "bindings",
@@ -25,12 +26,12 @@ SERVER = (
     "agents/remote",
     "agents/frameworks",
 )
-"""The packages whose messages reach those who run a server or call one. Commands and the client are not here: their
-messages answer what somebody has just typed."""
+"""The packages, and a module, whose messages reach those who run a server or call one. Commands and the client are not
+here: their messages answer what somebody has just typed."""
 
 VERBS = (
-    "add ask call check choose copy get give go install leave let listen lower make move name put raise remove restart "
-    "run say send serve set start stop take try turn upgrade use wait write"
+    "add ask call check choose compile copy get give go install leave let listen lower make move name put raise remove "
+    "restart run say send serve set start stop take try turn upgrade use wait write"
 )
 
 FIX = re.compile(rf"(?:[:;,] |\. |\()(?:{VERBS.replace(' ', '|')})\b", re.IGNORECASE)
@@ -42,7 +43,8 @@ def messages() -> dict[str, str]:
     """Each message with the module that has it."""
     found: dict[str, str] = {}
     for package in SERVER:
-        for path in sorted((SOURCE / package).rglob("*.py")):
+        at = SOURCE / package
+        for path in [at] if at.is_file() else sorted(at.rglob("*.py")):
             for text in _texts(ast.parse(path.read_text(encoding="utf-8"))):
                 if FIX.search(text):
                     found.setdefault(text, str(path.relative_to(SOURCE)))

@@ -4,6 +4,7 @@
   Servers and workers (`STAYS`) are left running, each in a terminal of its own as it were.
 * A block without a language shows lines of what the command before it printed; `...` stands for lines left out.
 * A `text` block shows lines that a server or worker prints, sooner or later.
+* A block behind "save this as `FILE`" is written there, before anything is done.
 * `TASK_ID` is the task of the last answer. The ports 7870 to 7879 of the text are free ones.
 """
 
@@ -26,6 +27,7 @@ from tests.processes import ENDS_WITH_US
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PORT = re.compile(r"\b787\d\b")
 TASK = re.compile(r"^Task: (\S+)$", re.MULTILINE)
+SAVED = re.compile(r"save this as `([\w./-]+)`:\n+```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL | re.IGNORECASE)
 STAYS = re.compile(r"dragoman (?:serve|worker)\b|workers?\.(?:mjs|sh)\b|receiver\.py\b|-m http\.server\b")
 """Commands that go on until they are stopped."""
 
@@ -54,6 +56,17 @@ class Reader:
                 contains(text, self.printed)
             elif language == "text":
                 self._expect(text)
+
+    def save(self, page: Path) -> None:
+        """Write the files that `page` shows."""
+        for name, text in SAVED.findall(page.read_text(encoding="utf-8")):
+            (self.at / name).parent.mkdir(exist_ok=True)
+            (self.at / name).write_text(self._placed(text), encoding="utf-8")
+
+    def stop(self, number: int) -> None:
+        """Press Ctrl-C in the terminal of this number, and wait until its program has ended."""
+        os.killpg(self.processes[number].pid, signal.SIGINT)
+        self.processes[number].wait(DEADLINE_S)
 
     def _placed(self, text: str) -> str:
         text = PORT.sub(lambda port: self.ports.setdefault(port[0], str(kept_port())), text)

@@ -126,6 +126,20 @@ def test_the_worker_in_typescript_shouts(tmp_path: Path) -> None:
         reading.follow(page)
 
 
+@pytest.mark.slow
+def test_the_guide_to_the_gateway_works_in_an_empty_folder(tmp_path: Path) -> None:
+    before, after = (GUIDES / "gateway.md").read_text(encoding="utf-8").split("Stop the first server with Ctrl-C.")
+    pages = [tmp_path / name for name in ("before.md", "after.md")]
+    for page, text in zip(pages, (before, after), strict=True):
+        page.write_text(text)
+    (tmp_path / "empty").mkdir()
+    with reader(tmp_path, at=tmp_path / "empty") as reading:
+        reading.save(pages[0])
+        reading.follow(pages[0])
+        reading.stop(0)
+        reading.follow(pages[1])
+
+
 def test_the_guide_to_webhooks_makes_a_secret_and_a_message() -> None:
     (command,) = blocks("webhooks", "sh")
     made = subprocess.run(

@@ -50,12 +50,16 @@ def page() -> str:
                 requests.answered(0.1, outcome.value)
     for reason in ("Unauthorized", "Forbidden", "TooManyRequests"):
         counts.refused(reason)
+    counts.budget_warned("research", 80)
     for state in ("completed", "failed", "canceled", "rejected"):
         counts.ended("echo", state, 5)
     counts.submitted("echo")
     counts.lease_lost("echo")
     counts.used("echo", 1, 1)
-    counts.runs["echo"] = AgentRuns()
+    runs = counts.runs["echo"] = AgentRuns()
+    runs.executed(1, None)
+    runs.executed(1, "ValueError")
+    runs.step_replayed()
     for outcome in ("delivered", "retry", "dead", "gone"):
         counts.pushed(outcome)
     counts.upstreams["echo"] = UpstreamCalls()
@@ -67,11 +71,14 @@ def page() -> str:
         writes=(1, 1),
         commits=Histogram(COMMIT_BOUNDS_S),
         store_bytes=1,
-        open_tasks=tuple(OpenTaskFigures("echo", state, 1, 1.0) for state in ("queued", "running", "waiting")),
+        open_tasks=tuple(
+            OpenTaskFigures("echo", state, 1, 1.0) for state in ("queued", "running", "sleeping", "waiting")
+        ),
         job_failures={"sweep": 1},
         connections_refused={"busy": 1},
         sweep_behind_s={"tasks": 1.0},
         breakers={"echo": "open"},
+        switches={"echo": "draining"},
         cluster=ClusterFigures(id="a", heartbeat_age_s=1.0, taken_over=1, bus=bus, replicas=()),
     )
     return MetricsPage(counts, "dragoman", "1").text("", gauges)[1].decode()

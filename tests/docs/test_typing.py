@@ -18,9 +18,17 @@ from dragoman.engine.api import Runner
 agent = Agent("agent", description="Is checked")
 runner: Runner = agent
 
+async def fetch(word: str) -> bytes:
+    return word.encode()
+
+def count(word: str) -> int:
+    return len(word)
+
 @agent.skill
 async def bare(ctx: Context) -> str:
     reveal_type(await ctx.ask("Which?"))
+    reveal_type(await ctx.step("fetch", fetch, "x", key="1"))
+    reveal_type(await ctx.step("count", count, "x", retries=2))
     return ""
 
 @agent.skill("named", tags=["a"])
@@ -30,6 +38,8 @@ async def named(ctx: Context) -> AsyncIterator[dict[str, int]]:
 @agent.skill
 def plain(ctx: SyncContext) -> Iterator[bytes]:
     reveal_type(ctx.ask("Which?"))
+    reveal_type(ctx.step("fetch", fetch, "x", key="1"))
+    reveal_type(ctx.step("count", count, "x", retries=2))
     yield b""
 
 @agent.skill
@@ -56,6 +66,10 @@ async def two(ctx: Context, city: str) -> str:
 
 @agent.skill("tags", tags=7)  # refused
 async def tags(ctx: Context) -> None: ...
+
+@agent.skill
+def wrong_option(ctx: SyncContext) -> None:
+    ctx.step("count", count, "x", retries="2")  # refused
 
 async def forgot(ctx: Context) -> None:
     ctx.progress(1, 2)  # refused
@@ -100,11 +114,11 @@ def refused_in(text: str) -> set[int]:
 def test_skills_keep_their_type_and_mistakes_are_found(remarks: list[str]) -> None:
     revealed = [line.partition("Revealed type is ")[2].strip('"') for line in remarks if "Revealed" in line]
     assert revealed == [
-        "dragoman.agents.python.context.Answer",
-        "dragoman.agents.python.context.Answer",
+        *("dragoman.agents.python.context.Answer", "bytes", "int"),
+        *("dragoman.agents.python.context.Answer", "bytes", "int"),
         "def (ctx: dragoman.agents.python.context.Context) -> typing.Coroutine[Any, Any, str]",
         "def (ctx: dragoman.agents.python.context.Context) -> typing.AsyncIterator[dict[str, int]]",
-        "def (ctx: dragoman.agents.python.threads.SyncContext) -> typing.Iterator[bytes]",
+        "def (ctx: dragoman.agents.python.sync_context.SyncContext) -> typing.Iterator[bytes]",
     ]
     assert errors_in("agent.py", remarks) == refused_in(AGENT), "\n".join(remarks)
 

@@ -4,19 +4,82 @@ Invariant: each function states one promise and returns a line for each breach o
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 from dragoman.model.task import INTERRUPTED, TERMINAL
-from tests.drills.record import Record, Seen
+from tests.drills.record import Executed, Record, Seen
 
 ENDS = frozenset(state.value for state in TERMINAL)
 WAITS = frozenset(state.value for state in INTERRUPTED)
 
 
+class Journey(NamedTuple):
+    """The shape of an agent that takes so many `steps`, sleeps before those in `naps`, and asks before the step `asks`.
+
+    One that is not `restartable` goes on nevertheless, once its log holds a step. With `apart` the words after each
+    step are an artifact, and with `pairs` those after two steps are a paragraph. One that takes each step at most
+    `once` may fail within a step.
+    """
+
+    steps: int
+    naps: tuple[int, ...] = ()
+    asks: int = 0
+    restartable: bool = False
+    step: str = "step {}"
+    apart: bool = False
+    once: bool = False
+    pairs: bool = False
+
+
+TRIP = Journey(10, (4, 9), 7)
+WALK = Journey(20)
+CLERK = Journey(20, restartable=True, step="step-{}", apart=True)
+
+JOURNEYS = {
+    "trip": TRIP._replace(restartable=True),
+    "trip-once": TRIP,
+    "plain-trip": TRIP._replace(restartable=True),
+    "plain-trip-once": TRIP,
+    "walk": WALK,
+    "plain-walk": WALK,
+    "clerk": CLERK,
+    "careful-clerk": CLERK._replace(once=True),
+    "far-walk": WALK._replace(restartable=True),
+    "far-plain-walk": WALK._replace(restartable=True),
+    "graph": WALK._replace(restartable=True, pairs=True),
+}
+"""By the id of the agent."""
+
+ANSWER = "Yes"
+
+
+LATE_S = 2.0
+"""How long after its time a sleep ends at most, or after the server is back that was away by then."""
+
+
+class Recorded(NamedTuple):
+    """A step as the log has it. `at_ms` is when it was recorded, since the epoch."""
+
+    name: str
+    place: str
+    at_ms: float
+
+
+class Slept(NamedTuple):
+    """A sleep as the log has it."""
+
+    place: str
+    until_ms: float
+
+
 class Kept(NamedTuple):
-    """A task as the store has it. `events` are those that callers see, `tells` the seqs that webhooks must be told."""
+    """A task as the store has it. `events` are those that callers see, `tells` the seqs that webhooks must be told.
+
+    `artifacts` are the texts of its artifacts. `uncertain`: a step was begun that must not be executed twice, and its
+    outcome is not recorded.
+    """
 
     task_id: str
     agent: str
@@ -27,13 +90,21 @@ class Kept(NamedTuple):
     events: tuple[Seen, ...]
     messages: tuple[str, ...] = ()
     tells: tuple[int, ...] = ()
+    steps: tuple[Recorded, ...] = ()
+    sleeps: tuple[Slept, ...] = ()
+    artifacts: tuple[str, ...] = ()
+    uncertain: bool = False
 
 
 Store = Mapping[str, Kept]
 
 
-def faults(record: Record, store: Store, *, stopped: bool = False) -> list[str]:
-    """Every breach of every promise. Webhook calls may overlap where a process was `stopped` for a while."""
+def faults(record: Record, store: Store, *, stopped: bool = False, takeover_s: float = 0.0) -> list[str]:
+    """Every breach of every promise.
+
+    Webhook calls may overlap where a process was `stopped` for a while, and a step may be executed again.
+    Another server takes over a task of one that is gone within `takeover_s`.
+    """
     found = [
         *lost_messages(record, store),
         *lost_answers(record, store),
@@ -43,8 +114,12 @@ def faults(record: Record, store: Store, *, stopped: bool = False) -> list[str]:
         *mixed_runs(store),
         *stuck_tasks(store),
         *wrong_webhooks(record, store),
+        *wrong_steps(record, store),
+        *wrong_ends(store),
+        *early_naps(record, store),
+        *late_naps(record, store, takeover_s),
     ]
-    return found if stopped else [*found, *overlapping_webhooks(record)]
+    return found if stopped else [*found, *overlapping_webhooks(record), *repeated_steps(record, store)]
 
 
 def lost_messages(record: Record, store: Store) -> Iterator[str]:
@@ -170,3 +245,111 @@ def overlapping_webhooks(record: Record) -> Iterator[str]:
         if call.began_s < ended_s and before != call.webhook_id:
             yield f"task {call.task_id}: webhook {call.webhook_id} was called while {before} was under way"
         ends[call.task_id] = max(ends.get(call.task_id, (0.0, "")), (call.ended_s, call.webhook_id))
+
+
+def executions(record: Record) -> Mapping[str, Mapping[int, Sequence[Executed]]]:
+    """What the ledger has of each task, by the number of the step, in order."""
+    found: dict[str, dict[int, list[Executed]]] = defaultdict(lambda: defaultdict(list))
+    for executed in sorted(record.executed, key=lambda executed: executed.at_ms):
+        found[executed.task_id][executed.number].append(executed)
+    return found
+
+
+def wrong_steps(record: Record, store: Store) -> Iterator[str]:
+    """A step is recorded once, and not without having been executed. It is executed under one key, with what it had;
+    once, where its agent says so."""
+    executed = executions(record)
+    for kept in store.values():
+        if (journey := JOURNEYS.get(kept.agent)) is None:
+            continue
+        done, names = executed.get(kept.task_id, {}), [step.name for step in kept.steps]
+        if names != [journey.step.format(number) for number in range(1, len(names) + 1)]:
+            yield f"task {kept.task_id} has recorded {names}"
+        if len({each.place for each in (*kept.steps, *kept.sleeps)}) != len(kept.steps) + len(kept.sleeps):
+            yield f"task {kept.task_id}: two of its words have one place: {kept.steps}, {kept.sleeps}"
+        for number in range(1, len(names) + 1):
+            if not done.get(number):
+                yield f"task {kept.task_id}: step {number} is recorded and was not executed"
+        for number, lines in done.items():
+            if len({(line.key, line.lot) for line in lines}) > 1:
+                yield f"task {kept.task_id}: step {number} was executed as different ones: {lines}"
+            if journey.once and len(lines) > 1:
+                yield f"task {kept.task_id}: step {number} was executed {len(lines)} times"
+        if len({line.key for lines in done.values() for line in lines}) != len(done):
+            yield f"task {kept.task_id}: two steps were executed under one key: {done}"
+
+
+def repeated_steps(record: Record, store: Store) -> Iterator[str]:
+    """No step is executed once its log holds it, or once the next one is executed: then the log must hold it, too."""
+    executed = executions(record)
+    for kept in store.values():
+        if kept.agent not in JOURNEYS:
+            continue
+        for number, step in enumerate(kept.steps, 1):
+            lines, following = (executed.get(kept.task_id, {}).get(each, ()) for each in (number, number + 1))
+            for line in lines:
+                if line.at_ms >= step.at_ms + 1:  # the log counts whole milliseconds
+                    yield f"task {kept.task_id}: {line} was executed after {step} was recorded"
+            if following and lines and lines[-1].at_ms > following[0].at_ms:
+                yield f"task {kept.task_id}: {lines[-1]} was executed after {following[0]}"
+
+
+def wrong_ends(store: Store) -> Iterator[str]:
+    """A journey is completed, with what an undisturbed one has. One that is not restartable may fail before its first
+    record, and one that takes steps once within a step."""
+    for kept in store.values():
+        if (journey := JOURNEYS.get(kept.agent)) is None:
+            continue
+        if kept.state == "TASK_STATE_COMPLETED":
+            if kept.artifacts != (undisturbed := tale(journey, kept.text)):
+                yield f"task {kept.task_id} has {kept.artifacts}, and an undisturbed run has {undisturbed}"
+            if (len(kept.steps), len(kept.sleeps)) != (journey.steps, len(journey.naps)):
+                yield f"task {kept.task_id} completed with {len(kept.steps)} steps and {len(kept.sleeps)} sleeps"
+        elif (journey.restartable or kept.steps or kept.sleeps) and not (journey.once and kept.uncertain):
+            yield f"task {kept.task_id} of {kept.agent} is {kept.state} after {len(kept.steps)} steps"
+
+
+def naps(record: Record, store: Store) -> Iterator[tuple[Kept, Slept, float]]:
+    """Each sleep that ended, with its task and the time at which the step after it was executed first."""
+    executed = executions(record)
+    for kept in store.values():
+        numbers = JOURNEYS[kept.agent].naps if kept.agent in JOURNEYS else ()
+        for number, nap in zip(numbers, kept.sleeps, strict=False):
+            if after := executed.get(kept.task_id, {}).get(number):
+                yield kept, nap, after[0].at_ms
+
+
+def early_naps(record: Record, store: Store) -> Iterator[str]:
+    """No sleep ends early."""
+    for kept, nap, at_ms in naps(record, store):
+        if (early_ms := nap.until_ms - at_ms) > 0:
+            yield f"task {kept.task_id}: a sleep ended {early_ms:.0f} ms early: {nap}"
+
+
+def late_naps(record: Record, store: Store, takeover_s: float) -> Iterator[str]:
+    """No sleep ends late."""
+    for kept, nap, at_ms in naps(record, store):
+        if (late_s := lateness_s(record, nap.until_ms, at_ms, takeover_s)) > LATE_S:
+            yield f"task {kept.task_id}: a sleep ended {late_s:.2f} s late: {nap}"
+
+
+def lateness_s(record: Record, until_ms: float, at_ms: float, takeover_s: float) -> float:
+    """How long after its time, or after the end of a disturbance that began before it could end, a sleep ended."""
+    due_ms = until_ms
+    for began_ms, ended_ms in sorted(record.disturbed):
+        if began_ms <= due_ms + LATE_S * 1000:
+            due_ms = max(due_ms, ended_ms + takeover_s * 1000)
+    return (at_ms - due_ms) / 1000
+
+
+def tale(journey: Journey, text: str) -> tuple[str, ...]:
+    """The artifacts that a journey writes if nothing disturbs it: a question ends one of them."""
+    told = [f"{number}. {text} " for number in range(1, journey.steps + 1)]
+    if journey.apart:
+        return tuple(told)
+    if journey.pairs:
+        return ("\n\n".join(map("".join, zip(told[::2], told[1::2], strict=True))),)
+    if not journey.asks:
+        return ("".join(told),)
+    before, after = told[: journey.asks - 1], told[journey.asks - 1 :]
+    return "".join(before), "".join((f"{ANSWER}: ", *after))

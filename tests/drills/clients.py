@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 
+from tests.drills.checker import ANSWER
 from tests.drills.record import Asked, Record, Seen
 from tests.durability.caller import TERMINAL, WAITING, Caller, Frame, Refusal, message
 
@@ -25,6 +26,7 @@ RETRY_S = 0.1
 
 GONE = (aiohttp.ClientError, ConnectionError, asyncio.IncompleteReadError, TimeoutError)
 AGENTS = ("again", "once")
+TRIPS = ("trip", "trip-once", "plain-trip", "plain-trip-once")
 
 
 def seen(frame: Frame) -> Seen:
@@ -38,23 +40,33 @@ def seen(frame: Frame) -> Seen:
 
 
 class Clients:
-    """Everybody who uses the replicas at `urls`. `hook` is the URL of a webhook."""
+    """Everybody who uses the replicas at `urls`. `hook` is the URL of a webhook, `journeys` the agents that travel."""
 
     def __init__(
-        self, http: aiohttp.ClientSession, urls: Sequence[str], hook: str, record: Record, chance: random.Random
+        self,
+        http: aiohttp.ClientSession,
+        urls: Sequence[str],
+        hook: str,
+        record: Record,
+        chance: random.Random,
+        journeys: Sequence[str] = TRIPS,
     ) -> None:
         self.record = record
         self._callers = [Caller(http, url) for url in urls]
         self._hook = hook
+        self._journeys = journeys
         self._chance = chance
         self._over = asyncio.Event()
         self._made: list[tuple[str, str]] = []
+        self._traveled = 0
 
-    async def run(self, senders: int, followers: int) -> None:
-        """Send and follow until `stop`; then each finishes what it has begun."""
+    async def run(self, senders: int, followers: int, travelers: int) -> None:
+        """Send, follow and travel until `stop`; then each finishes what it has begun."""
         async with asyncio.TaskGroup() as group:
             for _ in range(senders):
                 group.create_task(self._send())
+            for number in range(travelers):
+                group.create_task(self._travel(number))
             for _ in range(followers):
                 group.create_task(self._follow())
 
@@ -72,10 +84,33 @@ class Clients:
         while len(self._made) < count:
             await asyncio.sleep(RETRY_S)
 
+    async def traveled(self, count: int) -> None:
+        """Wait until so many journeys are made."""
+        while self._traveled < count:
+            await asyncio.sleep(RETRY_S)
+
     async def _send(self) -> None:
         things = (self._block, self._leave, self._watch, self._converse, self._cancel, self._push)
         while not self._over.is_set():
             await self._chance.choice(things)()
+
+    async def _travel(self, number: int) -> None:
+        """Have agents travel, one after the other, each at its turn."""
+        while not self._over.is_set():
+            agent = self._journeys[number % len(self._journeys)]
+            task = await self._sent(agent, self._ask(agent, f"trip {number}"), returnImmediately=True)
+            task = await self._reached(agent, task)
+            if task is not None and task["status"]["state"] == WAITING:
+                await self._reached(agent, await self._sent(agent, message(ANSWER, task_id=task["id"])))
+            self._traveled += 1
+            number += 1
+
+    async def _reached(self, agent: str, task: dict[str, Any] | None) -> dict[str, Any] | None:
+        """The task once it has ended or waits for its caller."""
+        while task is not None and task["status"]["state"] not in TERMINAL | {WAITING}:
+            await asyncio.sleep(RETRY_S)
+            task = await self._got(agent, task["id"])
+        return task
 
     async def _follow(self) -> None:
         while not self._over.is_set():
@@ -161,8 +196,7 @@ class Clients:
         for text in ("one", "two"):
             if task is None:
                 return
-            while task is not None and task["status"]["state"] not in TERMINAL | {WAITING}:  # the wait was cut short
-                task = await self._got("ask", task["id"])
+            task = await self._reached("ask", task)  # the wait may have been cut short
             if task is None or task["status"]["state"] != WAITING:
                 return
             task = await self._sent("ask", message(text, task_id=task["id"]))

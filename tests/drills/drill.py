@@ -9,23 +9,27 @@ import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from time import monotonic
+from pathlib import Path
+from time import monotonic, time
 
 import aiohttp
 from aiohttp import web
 
 from dragoman.model.ids import SystemClock
 from dragoman.store.open import open_store
-from tests.drills.checker import ENDS, WAITS, Kept, faults, taken_over
-from tests.drills.clients import PATIENCE_S, Clients
+from tests.drills.checker import ENDS, JOURNEYS, WAITS, Kept, faults, taken_over
+from tests.drills.clients import PATIENCE_S, TRIPS, Clients
 from tests.drills.kept import read_all
-from tests.drills.record import Called, Record
+from tests.drills.record import Called, Executed, Record
 from tests.soak import times
 
-AGENTS = ("again", "once", "ask")
+AGENTS = ("again", "once", "ask", *JOURNEYS)
 
 SETTLED_S = 90.0
 """How long after the last fault the last task ends: a lease, the longest run, and the retries of a busy machine."""
+
+SLEEPY = ("--suspend-after-s", "1")
+"""With these flags the second sleep of a trip is a long one."""
 
 ALLOWED = ("--push-allowed-cidrs", "127.0.0.0/8")
 WARM = times(20, 200)
@@ -89,11 +93,18 @@ async def drill(
     senders: int,
     followers: int,
     seed: int,
+    ledger: Path,
+    travelers: int = 4,
+    journeys: Sequence[str] = TRIPS,
+    journeys_min: int = 0,
+    lasts_s: float = 0.0,
     stopped: bool = False,
+    takeover_s: float = 0.0,
 ) -> Record:
     """Run a drill on the replicas at `urls`, and return what its clients were told. Raises AssertionError for faults.
 
-    `read` returns what the store holds in the end.
+    `read` returns what the store holds in the end. `ledger` is the file in which steps write themselves down. The fault
+    `lasts_s` seconds at most, if it is a long one.
     """
     chance, record = random.Random(seed), Record()
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
@@ -101,16 +112,20 @@ async def drill(
         receiving(record, chance) as hook,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as http,
     ):
-        clients = Clients(http, urls, hook, record, chance)
-        async with asyncio.timeout(SETTLED_S + 3 * PATIENCE_S), asyncio.TaskGroup() as group:
-            group.create_task(clients.run(senders, followers))
+        clients = Clients(http, urls, hook, record, chance, journeys)
+        async with asyncio.timeout(lasts_s + SETTLED_S + 3 * PATIENCE_S), asyncio.TaskGroup() as group:
+            group.create_task(clients.run(senders, followers, travelers))
             await clients.made(WARM)
+            began_ms = time() * 1000
             await fault(clients)
+            record.disturbed.append((began_ms, time() * 1000))
             await clients.made(clients.count + WARM)
+            await clients.traveled(journeys_min)
             clients.stop()
         kept = await settled(read, record)
     record.taken_over = taken_over(kept)
-    found = faults(record, kept, stopped=stopped)
+    record.executed = read_ledger(ledger)
+    found = faults(record, kept, stopped=stopped, takeover_s=takeover_s)
     print(f"seed {seed}: {len(kept)} tasks, {record.counts()}")
     assert found == [], "\n".join(found[:20])
     assert record.failed == [], "\n".join(record.failed[:20])
@@ -131,6 +146,12 @@ async def settled(read: Callable[[], Awaitable[dict[str, Kept]]], record: Record
             return kept
         await asyncio.sleep(pause_s)
         pause_s *= 1.5  # reading may restart a server, whose tasks then begin anew
+
+
+def read_ledger(file: Path) -> list[Executed]:
+    """The executions that are written there; one that a kill cut off is none."""
+    lines = file.read_bytes().split(b"\n")[:-1]
+    return [Executed(**json.loads(line)) for line in lines]
 
 
 async def read_beside(store_url: str) -> dict[str, Kept]:

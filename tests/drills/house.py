@@ -20,7 +20,7 @@ import asyncpg
 from tests.drills.checker import Kept
 from tests.drills.clients import Clients
 from tests.drills.cluster import ReplicaProcess
-from tests.drills.drill import ALLOWED, read_beside
+from tests.drills.drill import ALLOWED, SLEEPY, read_beside
 from tests.drills.proxy import Proxy, before
 from tests.durability.conftest import DEADLINE_S
 from tests.nats import NatsServer
@@ -41,6 +41,7 @@ SETTINGS = {"max_connections": "60", "min_wal_size": "32MB", "max_wal_size": "64
 
 FLAGS = (
     *("--replica-lease-s", f"{LEASE_S:g}", "--replica-beat-s", f"{BEAT_S:g}", "--shutdown-grace-s", f"{GRACE_S:g}"),
+    *SLEEPY,
     *ALLOWED,
 )
 

@@ -1,11 +1,22 @@
 """The contents of a store after a drill, read through its driver: the other half of what the checker compares."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 
-from dragoman.model.events import ArtifactChunk, Event, Logged, MessageReceived, StatusChanged, Submitted
-from dragoman.model.task import TERMINAL
+from dragoman.model.events import (
+    ArtifactChunk,
+    Event,
+    Logged,
+    MessageReceived,
+    StatusChanged,
+    StepBegun,
+    Stepped,
+    Submitted,
+)
+from dragoman.model.lifecycle import fold
+from dragoman.model.task import TERMINAL, TaskHead
 from dragoman.store.api import ListQuery, Owners, Store
-from tests.drills.checker import Kept
+from tests.drills.checker import Kept, Recorded, Slept
 from tests.drills.record import Seen
 
 WHOLE_BYTES = 1 << 30
@@ -36,10 +47,45 @@ async def read_all(store: Store, agents: Sequence[str]) -> dict[str, Kept]:
                         event.message.message_id for event in events if isinstance(event, Submitted | MessageReceived)
                     ),
                     tells=must_tell(log),
+                    steps=tuple(recorded(events)),
+                    sleeps=tuple(slept(events)),
+                    artifacts=written(stored.head, log),
+                    uncertain=uncertain(events),
                 )
                 before = (stored.status_ms, stored.head.id)
             more = page.more
     return found
+
+
+def recorded(events: Sequence[Event]) -> Iterator[Recorded]:
+    """The steps of a log that its agent gave a name."""
+    for event in events:
+        if isinstance(event, Stepped) and not event.name.startswith("$"):
+            yield Recorded(event.name, event.placed.place, datetime.fromisoformat(event.timestamp).timestamp() * 1000)
+
+
+def uncertain(events: Sequence[Event]) -> bool:
+    """Whether the last step that was begun has no outcome."""
+    begun = ""
+    for event in events:
+        if isinstance(event, StepBegun):
+            begun = event.placed.place
+        elif isinstance(event, Stepped) and event.placed.place == begun:
+            begun = ""
+    return bool(begun)
+
+
+def slept(events: Sequence[Event]) -> Iterator[Slept]:
+    """The sleeps of a log."""
+    for event in events:
+        if isinstance(event, StatusChanged) and event.placed is not None and event.placed.wakes_ms is not None:
+            yield Slept(event.placed.place, event.placed.wakes_ms)
+
+
+def written(head: TaskHead, log: Sequence[Logged]) -> tuple[str, ...]:
+    """The texts of the artifacts of a task, as its log has them."""
+    artifacts = fold(head, None, log).artifacts
+    return tuple("".join(part.text or "" for part in artifact.parts) for artifact in artifacts)
 
 
 def must_tell(log: Sequence[Logged]) -> tuple[int, ...]:

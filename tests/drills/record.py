@@ -36,14 +36,25 @@ class Called(NamedTuple):
     ended_s: float
 
 
+class Executed(NamedTuple):
+    """An execution of a step of a trip, as the step itself wrote it into the ledger. `at_ms` is since the epoch."""
+
+    task_id: str
+    number: int
+    lot: str
+    key: str
+    at_ms: float
+
+
 @dataclass
 class Record:
-    """All that clients asked and were told.
+    """All that clients asked and were told, and all that the steps of agents did.
 
     `acknowledged` are the tasks that were given for a message, by its id; `ended` the terminal states that were told of
     a task; `followed` what each follower of a task has seen, over all of its connections. `pushed` are the tasks that
     webhooks are told of. `failed` are the calls that no retry made good. `taken_over` counts the tasks that several
-    runs wrote, one after the other.
+    runs wrote, one after the other. `executed` are the lines of the ledger. `disturbed` are the times, in
+    milliseconds since the epoch, from when to when a server may have been away.
     """
 
     asked: dict[str, Asked] = field(default_factory=dict)
@@ -54,6 +65,8 @@ class Record:
     pushed: set[str] = field(default_factory=set)
     called: list[Called] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    executed: list[Executed] = field(default_factory=list)
+    disturbed: list[tuple[float, float]] = field(default_factory=list)
     taken_over: int = 0
     retries: int = 0
 
@@ -64,5 +77,5 @@ class Record:
         return (
             f"{len(self.asked)} messages, {self.retries} retries, {self.taken_over} tasks taken over, "
             f"{len(self.ended)} ends told, {len(self.followed)} followers saw {events} events, {len(self.called)} "
-            f"webhook calls of which {repeated} repeats"
+            f"webhook calls of which {repeated} repeats, {len(self.executed)} steps executed"
         )

@@ -11,12 +11,16 @@ from time import monotonic
 
 import pytest
 
+from tests.drills.agents import LEDGER
 from tests.drills.clients import Clients
 from tests.drills.drill import drill
-from tests.drills.house import FAULTS, LEASE_S, House, built
+from tests.drills.house import BEAT_S, FAULTS, LEASE_S, House, built
 from tests.soak import SOAK
 
 pytestmark = [pytest.mark.slow, pytest.mark.drill]
+
+
+TAKEOVER_S = LEASE_S + BEAT_S
 
 
 def check_logs(house: House) -> None:
@@ -38,13 +42,52 @@ async def test_a_cluster_that_is_harmed_in_every_way_keeps_what_it_promised(tmp_
                 await getattr(house, name)(clients)
                 print(f"{name}: {monotonic() - began_s:.1f} s")
 
-        record = await drill(house.read, house.urls, all_faults, senders=6, followers=12, seed=seed, stopped=True)
+        record = await drill(
+            house.read,
+            house.urls,
+            all_faults,
+            senders=6,
+            followers=12,
+            seed=seed,
+            ledger=tmp_path / LEDGER,
+            takeover_s=TAKEOVER_S,
+            stopped=True,
+        )
         assert record.retries > 0
         await house.whole()
         check_logs(house)
 
 
-@pytest.mark.skipif(not SOAK, reason="the long form is for make test-soak")
+LONG = pytest.mark.skipif(not SOAK, reason="the long form is for make test-soak")
+STOPPING = ("stop_a_replica", "stall_postgres", "partition_a_replica")
+"""After these faults a process goes on that was paused for longer than its lease."""
+
+
+@LONG
+@pytest.mark.parametrize("name", ["kill_replicas", "stop_a_replica", "restart_postgres", "cut_commits"])
+async def test_no_step_is_lost_or_repeated(tmp_path: Path, name: str) -> None:
+    seed = random.randrange(1 << 30)
+    async with built(tmp_path, random.Random(seed)) as house:
+        house.rounds = 5
+        print(f"{name}: ", end="")
+        await drill(
+            house.read,
+            house.urls,
+            getattr(house, name),
+            senders=0,
+            followers=4,
+            seed=seed,
+            ledger=tmp_path / LEDGER,
+            takeover_s=TAKEOVER_S,
+            travelers=64,
+            journeys_min=400,
+            stopped=name in STOPPING,
+        )
+        await house.whole()
+        check_logs(house)
+
+
+@LONG
 @pytest.mark.parametrize("name", FAULTS)
 async def test_a_cluster_under_load_keeps_what_it_promised(tmp_path: Path, name: str) -> None:
     seed = random.randrange(1 << 30)
@@ -58,7 +101,9 @@ async def test_a_cluster_under_load_keeps_what_it_promised(tmp_path: Path, name:
             senders=32,
             followers=100,
             seed=seed,
-            stopped=name in ("stop_a_replica", "stall_postgres", "partition_a_replica"),
+            ledger=tmp_path / LEDGER,
+            takeover_s=TAKEOVER_S,
+            stopped=name in STOPPING,
         )
         await house.whole()
         check_logs(house)

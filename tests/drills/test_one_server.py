@@ -5,35 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.store.sqlite.schema import check
-from tests.drills.checker import Kept
-from tests.drills.clients import Clients
-from tests.drills.cluster import ReplicaProcess
-from tests.drills.drill import ALLOWED, drill, read_beside
+from tests.drills.clients import TRIPS
+from tests.drills.kills import KINDS, kill_kind, kill_often
+from tests.soak import times
 
 pytestmark = [pytest.mark.slow, pytest.mark.drill]
 
 
 async def test_a_kill_of_the_only_server_takes_nothing_back(tmp_path: Path) -> None:
-    file = tmp_path / "tasks.db"
-    url = f"sqlite:///{file}"
-    server = ReplicaProcess("only", ("--store", url, *ALLOWED), tmp_path)
-    await server.start()
+    record = await kill_often(
+        tmp_path, times(3, 30), random.Random(), journeys=TRIPS, senders=8, followers=8, travelers=8
+    )
+    assert record.retries > 0
 
-    async def kill(clients: Clients) -> None:
-        await server.kill()
-        await server.start()
 
-    async def read() -> dict[str, Kept]:
-        await server.kill()
-        assert check(file) == []
-        try:
-            return await read_beside(url)
-        finally:
-            await server.start()
-
-    try:
-        record = await drill(read, [server.url], kill, senders=8, followers=8, seed=random.randrange(1 << 30))
-        assert record.retries > 0
-    finally:
-        await server.kill()
+@pytest.mark.parametrize("kind", KINDS)
+async def test_no_step_is_lost_or_repeated_however_often_the_server_is_killed(tmp_path: Path, kind: str) -> None:
+    if not KINDS[kind].dragoman.exists():
+        pytest.skip("no environment .venv-fw-langgraph: make test-frameworks FRAMEWORKS=langgraph")
+    record = await kill_kind(kind, tmp_path, times(5, 1000), random.Random())
+    assert record.retries > 0

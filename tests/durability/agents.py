@@ -37,6 +37,19 @@ count.skill(counted)
 again = Agent("again", restartable=True)
 again.skill(counted)
 
+rest = Agent("rest")
+
+
+@rest.skill
+async def sleep_twice(ctx: Context) -> AsyncIterator[str]:
+    """`S`: sleeps so many seconds, twice, and is not restartable."""
+    yield "one "
+    await ctx.sleep(float(ctx.text))
+    yield "two "
+    await ctx.sleep(float(ctx.text))
+    yield "three"
+
+
 ask = Agent("ask")
 
 

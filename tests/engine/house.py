@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from dragoman.admin.switches import RunningTasks, SwitchState
 from dragoman.agents.kinds import worker_agents
 from dragoman.engine.announcements import Announcer
 from dragoman.engine.api import DirectMode, Run, Runner, Traits
@@ -13,6 +14,8 @@ from dragoman.engine.handler import Snapshot, Stream, StreamItem
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.observer import Observer
 from dragoman.engine.policy import EngineSettings
+from dragoman.engine.record_reader import RecordReader
+from dragoman.engine.spending import NO_RULES, SpendingRules
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.errors import UnsupportedOperation
 from dragoman.model.events import Logged, StatusChanged
@@ -38,6 +41,7 @@ from dragoman.store.api import Append, Appended, NewTask, Repeat, Store, StoreFu
 from dragoman.store.open import open_store
 from dragoman.store.replicas import ReplicaFenced
 from dragoman.telemetry.job_group import JobGroup
+from tests.kit.switches import put_switch
 from tests.store.cases.engines import CutReplicas, Unacknowledged
 
 DEADLINE_S = 60.0
@@ -68,6 +72,7 @@ class Scripted(Runner):
         restartable: bool = False,
         one_message: bool = False,
         speaks_soon: bool = False,
+        steps_version: str = "",
         **profile: Any,
     ) -> None:
         skills = profile.pop("skills", (AgentSkill(id="talk", name="Talk", description="Talks", tags=()),))
@@ -81,6 +86,7 @@ class Scripted(Runner):
             restartable=restartable,
             one_message=one_message,
             speaks_soon=speaks_soon,
+            steps_version=steps_version,
         )
         self.script = script
 
@@ -167,10 +173,13 @@ class Fragile:
 class House:
     """An engine at work, and shorthand for its callers."""
 
-    def __init__(self, engine: Engine, store: Fragile, clock: StandingClock) -> None:
+    def __init__(
+        self, engine: Engine, store: Fragile, clock: StandingClock, records: RecordReader | None = None
+    ) -> None:
         self.engine = engine
         self.store = store
         self.clock = clock
+        self.records = records
 
     @property
     def in_memory(self) -> int:
@@ -235,6 +244,11 @@ class House:
         record = await self.get(task_id, **around)
         assert record.state in states, record.status
         return record
+
+    async def switch(self, state: SwitchState, agent: str = "agent", *, running: RunningTasks = "cancel") -> None:
+        """An operator switches an agent."""
+        assert self.records is not None
+        await put_switch(self.records, agent, state, running=running)
 
     async def drain(self, grace_s: float) -> None:
         """Stop the engine as a server does that is told to stop."""
@@ -359,6 +373,7 @@ async def house(
     trail: Trail | None = None,
     observer: Observer | None = None,
     seen_as: Callable[[Store], Store] = lambda store: store,
+    spending: SpendingRules = NO_RULES,
     **settings: Any,
 ) -> AsyncIterator[House]:
     """An engine with these agents (default: one that echoes), drained at the end; then it must hold nothing.
@@ -369,6 +384,8 @@ async def house(
     store = Fragile(seen_as(open_store(url, clock)))
     holder = new_id()
     await store.open(holder)
+    records = RecordReader(store, shared=False)
+    await records.refresh()
     try:
         engine = Engine(
             store,
@@ -380,10 +397,12 @@ async def house(
             identified=identified,
             trail=trail,
             observer=observer,
+            records=records,
+            spending=spending,
         )
         for workers in worker_agents(agents).values():
             workers.leases.serve(engine.worker_tasks)
-        here = House(engine, store, clock)
+        here = House(engine, store, clock, records)
         async with asyncio.timeout(3 * DEADLINE_S), asyncio.TaskGroup() as group:
             await engine.start(JobGroup(group))
             try:

@@ -11,6 +11,8 @@ from dragoman.bus.api import Bus
 from dragoman.engine.api import Run
 from dragoman.engine.engine import Engine
 from dragoman.engine.policy import EngineSettings
+from dragoman.engine.record_reader import RecordReader
+from dragoman.engine.words import Sleep
 from dragoman.model.events import Logged
 from dragoman.model.message import Part
 from dragoman.model.operations import Subscribe
@@ -18,6 +20,8 @@ from dragoman.store.api import Store
 from dragoman.store.open import open_store
 from dragoman.telemetry.job_group import JobGroup
 from tests.engine.house import Fragile, House, Scripted, StandingClock, read, say
+
+HOUR = Sleep(for_ms=3_600_000)
 
 NEVER_S = 1000.0
 """When the poll comes that a test must not need."""
@@ -79,8 +83,10 @@ class Replica(House, Generic[BusT]):
 
     store: Counted
 
-    def __init__(self, engine: Engine, store: Counted, clock: StandingClock, bus: BusT) -> None:
-        super().__init__(engine, store, clock)
+    def __init__(
+        self, engine: Engine, store: Counted, clock: StandingClock, bus: BusT, records: RecordReader | None = None
+    ) -> None:
+        super().__init__(engine, store, clock, records)
         self.bus = bus
 
     def seq(self, task_id: str) -> int:
@@ -93,7 +99,10 @@ class Replica(House, Generic[BusT]):
 
 
 class Stage:
-    """The agent of every replica: it gives out what it is told to, a piece for each time the gate is opened."""
+    """The agent of every replica: it gives out what it is told to, a piece for each time the gate is opened.
+
+    The piece `sleep` lets it sleep for an hour.
+    """
 
     def __init__(self) -> None:
         self.pieces: asyncio.Queue[str | None] = asyncio.Queue()
@@ -110,7 +119,7 @@ class Stage:
             return
         try:
             while (piece := await self.pieces.get()) is not None:
-                await say(run, piece)
+                await (run.sleep(HOUR) if piece == "sleep" else say(run, piece))
         except asyncio.CancelledError:
             self.canceled.set()
             raise
@@ -124,10 +133,17 @@ async def replicas(
     *,
     poll_s: float = NEVER_S,
     healthy_poll_s: float = NEVER_S,
+    clock: StandingClock | None = None,
+    seen_as: Callable[[Store], Any] = lambda store: store,
     **settings: Any,
 ) -> AsyncIterator[list[Replica[BusT]]]:
-    """So many engines on one store, which hear of each other by the bus, or else by a poll that never comes."""
-    clock, shared = StandingClock(), open_store("memory:", StandingClock())
+    """So many engines on one store, which hear of each other by the bus, or else by a poll that never comes.
+
+    The time stands still for them and for the store, unless they are given a `clock`. `seen_as` gives each the store as
+    it has it.
+    """
+    shared = open_store("memory:", clock or StandingClock())
+    clock = clock or StandingClock()
     await shared.open("first")
     polls = {"poll_s": poll_s, "healthy_poll_s": healthy_poll_s, "cancel_grace_s": NEVER_S, "claim_s": NEVER_S}
     made: list[Replica[BusT]] = []
@@ -135,7 +151,9 @@ async def replicas(
         stack.push_async_callback(shared.close)
         group = await stack.enter_async_context(asyncio.TaskGroup())
         for number in range(count):
-            store, bus, agent = Counted(shared), make_bus(), stage.agent()
+            store, bus, agent = Counted(seen_as(shared)), make_bus(), stage.agent()
+            records = RecordReader(store, bus, shared=True)
+            await records.refresh()
             engine = Engine(
                 store,
                 {agent.profile.id: agent},
@@ -143,6 +161,7 @@ async def replicas(
                 settings=EngineSettings(**(polls | settings)),
                 holder=f"r{number}",
                 bus=bus,
+                records=records,
             )
             for workers in worker_agents((agent,)).values():
                 workers.leases.serve(engine.worker_tasks)
@@ -150,5 +169,7 @@ async def replicas(
             stack.push_async_callback(bus.close)
             await engine.start(JobGroup(group))
             stack.push_async_callback(engine.drain, 0)
-            made.append(Replica(engine, store, clock, bus))
+            reading = group.create_task(records.run())
+            stack.callback(reading.cancel)
+            made.append(Replica(engine, store, clock, bus, records))
         yield made

@@ -19,6 +19,7 @@ from dragoman.model.operations import (
     CompleteTask,
     CreatePushConfig,
     DeletePushConfig,
+    DeleteTask,
     GetExtendedCard,
     GetPushConfig,
     GetTask,
@@ -44,6 +45,7 @@ NEEDED: list[tuple[Operation, Scope | None]] = [
     (ListTasks(), Scope.READ),
     (Subscribe(id="t"), Scope.READ),
     (CancelTask(id="t"), Scope.CANCEL),
+    (DeleteTask(id="t"), Scope.CANCEL),
     (CreatePushConfig(config=HOOK), Scope.PUSH),
     (GetPushConfig(task_id="t"), Scope.PUSH),
     (ListPushConfigs(task_id="t"), Scope.PUSH),
@@ -334,6 +336,9 @@ async def test_what_broke_is_noted_as_that() -> None:
             raise RuntimeError("secret")
 
         async def stream(self, asked: Call) -> Any:
+            raise RuntimeError("secret")
+
+        async def look(self, asked: Call) -> Record | Message:
             raise RuntimeError("secret")
 
         async def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:

@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 
 from dragoman.engine.api import Run
+from dragoman.engine.handler import Snapshot
+from dragoman.model.errors import QuestionClosed
 from dragoman.model.events import ArtifactChunk
+from dragoman.model.ids import new_id
 from dragoman.model.message import Part
 from dragoman.model.operations import Subscribe
 from dragoman.model.task import Record, TaskState, Usage
-from tests.engine.house import DEADLINE_S, House, Scripted, house, read, say, states, text_of
+from tests.engine.house import DEADLINE_S, House, Scripted, house, read, say, states, streaming, text_of
 
 S = TaskState
 
@@ -292,3 +295,49 @@ async def test_a_word_that_waits_for_a_question_is_said_once_that_is_canceled() 
         task = await h.send()
         assert task.state is TaskState.COMPLETED, task.status
         assert text_of(task) == "done"
+
+
+async def test_an_answer_that_names_its_question_answers_no_other_one() -> None:
+    async with house(Scripted(trip)) as h:
+        task = await h.send("go")
+        task_id, first = task.head.id, question_of(task)
+        task = await h.send("Lyon", task_id=task_id, answers=first)
+        assert task.state is S.INPUT_REQUIRED
+        with pytest.raises(QuestionClosed, match="does not wait for an answer to that question"):
+            await h.send("Paris", task_id=task_id, answers=first)
+        assert [m.text for m in (await h.get(task_id)).history] == ["go", "From where?", "Lyon"]
+        task = await h.send("Rome", task_id=task_id, answers=question_of(task))
+        assert text_of(task) == "[Lyon-Rome]"
+        with pytest.raises(QuestionClosed):
+            await h.send("Bonn", task_id=task_id, answers=first)
+
+
+@pytest.mark.parametrize("dedupe_s", [600.0, 0.0])
+async def test_the_same_answer_to_its_question_is_a_repeat_however_late_it_comes(dedupe_s: float) -> None:
+    async with house(Scripted(trip), dedupe_s=dedupe_s) as h:
+        task = await h.send("go")
+        task_id, answer = task.head.id, {"answers": question_of(task), "message_id": new_id()}
+        task = await h.send("Lyon", task_id=task_id, **answer)
+        again = await h.send("Lyon", task_id=task_id, **answer)
+        assert (question_of(again), again.state) == (question_of(task), S.INPUT_REQUIRED)
+        await h.send("Rome", task_id=task_id, answers=question_of(task))
+        assert text_of(await h.send("Lyon", task_id=task_id, **answer)) == "[Lyon-Rome]"
+        stream = await h.open(streaming("Lyon", task_id=task_id, **answer))
+        first, *_ = await read(stream)
+        assert isinstance(first, Snapshot)
+        assert (first.record.state, text_of(first.record)) == (S.WORKING, "[")
+        assert len((await h.get(task_id)).history) == 5
+
+
+async def test_a_task_that_nobody_will_answer_is_completed_by_its_first_question() -> None:
+    async with house(Scripted(trip)) as h:
+        task = await h.send("go", unattended=True)
+        assert (task.state, text_of(task)) == (S.COMPLETED, "[")
+        assert task.status.message is not None
+        assert (task.status.message.text, task.status.message.metadata) == ("From where?", {"reason": "nobody_to_ask"})
+        assert states(await h.log(task.head.id)) == [S.WORKING, S.COMPLETED]
+
+
+def question_of(task: Record) -> str:
+    assert task.status.message is not None
+    return task.status.message.message_id

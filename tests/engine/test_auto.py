@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from dragoman.model.ids import new_id
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import PushConfig, SendMessage, Subscribe
 from dragoman.model.task import Record, TaskState, Usage
+from dragoman.telemetry.genai import InvokedHead, InvokedRunner, ToolCall
 from tests.engine.house import DEADLINE_S, House, Scripted, echo, house, read, say, sending, states, streaming, text_of
 from tests.engine.replicas import Stage, replicas
 from tests.engine.webhook import Telling
@@ -433,9 +434,33 @@ class Watching:
     def used(self, agent: str, input_tokens: int, output_tokens: int) -> None:
         pass
 
-    def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Watching":
+    def executing(self, head: InvokedHead, runner: InvokedRunner | None) -> "Watching":
         self.seen.append("executing")
         return self
+
+    def step_begins(self, name: str, key: str) -> "Watching":
+        return self
+
+    def executed(self, attempts: int, failure: str | None) -> None:
+        pass
+
+    def interrupted(self) -> None:
+        pass
+
+    def step_told(self, name: str, key: str, began_ms: int, ended_ms: int, attempts: int, failure: str | None) -> None:
+        pass
+
+    def step_replayed(self) -> None:
+        pass
+
+    def sleeps(self, until: str) -> None:
+        pass
+
+    def tool_called(self, call: ToolCall) -> None:
+        pass
+
+    def exchanged(self, subject: str, actors: Sequence[str], audience: str, issuer: str) -> None:
+        pass
 
     def finished(self, state: str) -> None:
         self.seen.append(state)

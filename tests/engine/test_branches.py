@@ -1,17 +1,22 @@
-"""Questions and delegations of an agent whose branches work at the same time, whenever its server is killed."""
+"""Numbered words of an agent whose branches work at the same time, whenever its server is killed."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from dragoman.engine.api import Run
-from dragoman.engine.words import Delegation
-from dragoman.model.events import StatusChanged
+from dragoman.engine.words import Delegation, Step, StepDone
+from dragoman.model.events import Logged, StatusChanged, Stepped
+from dragoman.model.ids import SystemClock
 from dragoman.model.message import Part
 from dragoman.model.operations import ListTasks
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskState
+from dragoman.store.open import open_store
 from tests.engine.house import House, Scripted, echo, house, say
 from tests.soak import times
 
@@ -21,23 +26,33 @@ BRANCHES = 5
 WORDS = 3
 
 
+MIXES: dict[str, dict[str, int]] = {
+    "questions and delegations": {"question": 6, "delegation": 4},
+    "steps": {"step": 1},
+    "all words": {"question": 3, "delegation": 3, "step": 4},
+}
+"""How often each kind of word is told."""
+
+
 class Travel:
-    """An agent with five branches, each of which asks or delegates three times, at moments that differ in each run."""
+    """An agent with five branches, each of which tells three words, at moments that differ in each run."""
 
-    def __init__(self, seed: int, port: int) -> None:
+    def __init__(self, seed: int, port: int, mix: Mapping[str, int]) -> None:
         self.random = Random(seed)
-        self.delegates = {
-            (branch, word): self.random.random() < 0.4 for branch in range(BRANCHES) for word in range(WORDS)
-        }
         self.port = port
+        self.kinds: dict[str, str] = {
+            self.words(branch, word): self.random.choices(list(mix), list(mix.values()))[0]
+            for branch in range(BRANCHES)
+            for word in range(WORDS)
+        }
+        self.executed: defaultdict[str, list[str]] = defaultdict(list)
+        """The keys with which each step was executed."""
+        self.recorded: set[str] = set()
+        """The steps that the log held when the last life of the server had ended."""
 
-    @property
-    def orders(self) -> set[str]:
-        return {self.words(*word) for word, delegates in self.delegates.items() if delegates}
-
-    @property
-    def questions(self) -> set[str]:
-        return {self.words(*word) for word, delegates in self.delegates.items() if not delegates}
+    def of_kind(self, kind: str) -> Counter[str]:
+        """Each word of that kind, once."""
+        return Counter(words for words, its_kind in self.kinds.items() if its_kind == kind)
 
     @staticmethod
     def words(branch: int, word: int) -> str:
@@ -53,13 +68,26 @@ class Travel:
         for word in range(WORDS):
             await self.dawdle()
             said = self.words(branch, word)
-            if self.delegates[branch, word]:
-                heard.append((await run.delegate(Delegation(agent="other", parts=(Part(text=said),)))).text)
-            else:
-                heard.append((await run.ask((Part(text=said),))).text)
+            heard.append(await self.tell(run, said))
             await say(run, f"{word}.", f"branch-{branch}")
             await say(run, f"{said}. ", "shared")
         return ", ".join(heard)
+
+    async def tell(self, run: Run, said: str) -> str:
+        match self.kinds[said]:
+            case "question":
+                return (await run.ask((Part(text=said),))).text
+            case "delegation":
+                return (await run.delegate(Delegation(agent="other", parts=(Part(text=said),)))).text
+            case _:
+
+                async def execute(key: str) -> StepDone:
+                    assert said not in self.recorded
+                    self.executed[said].append(key)
+                    await self.dawdle()
+                    return StepDone((Part(text=said),), "text")
+
+                return (await run.step(Step("work"), execute)).result[0].text or ""
 
     async def dawdle(self) -> None:
         """Take a random time, and start tasks that tell nothing, a random number of them."""
@@ -81,24 +109,42 @@ async def answer_questions(h: House, task_id: str) -> Record:
     return task
 
 
-async def test_branches_are_told_apart_whenever_the_server_is_killed(tmp_path: Path) -> None:
-    """No branch gets the answer of another one, and nothing is asked or delegated twice."""
+def steps_of(log: Sequence[Logged]) -> Counter[str]:
+    """The steps that a log holds, by what they gave."""
+    return Counter(item.event.result[0].text or "" for item in log if isinstance(item.event, Stepped))
+
+
+async def recorded(url: str, task_id: str) -> set[str]:
+    """The same, read while no server runs."""
+    store = open_store(url, SystemClock())
+    await store.open("between")
+    try:
+        return set(steps_of(await store.read(task_id, 0, 1 << 30)))
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("mix", MIXES)
+async def test_branches_are_told_apart_whenever_the_server_is_killed(tmp_path: Path, mix: str) -> None:
+    """No branch gets the outcome of another one, nothing is recorded twice, and no recorded step is executed."""
     doors = await asyncio.start_server(lambda _, writer: writer.close(), "localhost", 0)
     port: int = doors.sockets[0].getsockname()[1]
     kills = Random()
     try:
-        for seed in range(times(20, 1000)):
-            agent = Travel(seed, port)
+        for seed in range(times(10, 1000)):
+            agent = Travel(seed, port, MIXES[mix])
             agents = Scripted(agent, restartable=True), Scripted(echo, "other", restartable=True)
             url = f"sqlite:///{tmp_path}/{seed}.db"
             async with house(*agents, url=url, crashes=True) as h:
                 task_id = await h.begin()
                 await asyncio.sleep(kills.random() * 0.02)
             for lives in range(3):
+                agent.recorded = await recorded(url, task_id)
                 async with house(*agents, url=url, crashes=True) as h:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(kills.random() * 0.05 * lives):
                             await answer_questions(h, task_id)
+            agent.recorded = await recorded(url, task_id)
             async with house(*agents, url=url) as h:
                 task = await answer_questions(h, task_id)
                 assert task.state is S.COMPLETED, (seed, task.status)
@@ -110,16 +156,20 @@ async def test_branches_are_told_apart_whenever_the_server_is_killed(tmp_path: P
                 )
                 for branch in range(BRANCHES):
                     assert texts[f"branch-{branch}"] == "0.1.2.", (seed, texts)
-                for said in agent.questions | agent.orders:
+                for said in agent.kinds:
                     assert f"{said}. " in texts["shared"], (seed, texts["shared"])
+                log = await h.log(task_id)
                 asked = Counter(
                     item.event.message.text
-                    for item in await h.log(task_id)
+                    for item in log
                     if isinstance(item.event, StatusChanged) and item.event.state in INTERRUPTED and item.event.message
                 )
-                assert asked == Counter(agent.questions), seed
+                assert asked == agent.of_kind("question"), seed
+                assert steps_of(log) == agent.of_kind("step"), seed
+                for said in agent.of_kind("step"):
+                    assert len(set(agent.executed[said])) == 1, (seed, said, agent.executed)
                 delegated = await h.listed(ListTasks(page_size=100), agent="other")
-                assert Counter(each.history[0].text for each in delegated.records) == Counter(agent.orders), seed
+                assert Counter(each.history[0].text for each in delegated.records) == agent.of_kind("delegation"), seed
     finally:
         doors.close()
         await doors.wait_closed()

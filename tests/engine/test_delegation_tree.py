@@ -8,6 +8,7 @@ from dragoman.admin.overview import UpstreamLine
 from dragoman.engine.admin.delegation_tree import DelegationTrees
 from dragoman.engine.admin.folded_places import LOG_BYTES
 from dragoman.engine.lineage import child_of
+from dragoman.engine.upstream_notes import UpstreamAttempt, write_attempts
 from dragoman.model.events import Delegated, Logged, Noted, StatusChanged
 from dragoman.model.ids import SystemClock, timestamp
 from dragoman.model.lifecycle import fold
@@ -27,7 +28,7 @@ async def test_a_circle_of_delegations_is_a_tree_that_ends() -> None:
                 Delegated(number, "remote", other, TaskState.COMPLETED, "2026-01-01T00:00:00.000Z") for number in (1, 2)
             ]
             await store.create(replace(new, events=(*new.events, *outcomes)))
-        tree = await DelegationTrees(store).read("t1", {})
+        tree = await DelegationTrees(store).read("t1", ())
         assert [(task.id, task.parent) for task in tree.tasks] == [("t1", None), ("t2", "t1")]
         assert not tree.more
     finally:
@@ -38,7 +39,7 @@ def line(agent: str, url: str, dragoman: bool | None = None) -> UpstreamLine:
     return UpstreamLine(agent=agent, breaker="closed", succeeded=0, refused=0, failed=0, url=url, dragoman=dragoman)
 
 
-FAR = {"far": line("far", "https://far.example", dragoman=True), "near": line("near", "http://localhost")}
+FAR = (line("far", "https://far.example", dragoman=True), line("near", "http://localhost"))
 WORD = {"said": "working", "first": "2027-01-15T07:00:00.000Z", "last": "2027-01-15T07:00:01.000Z"}
 
 
@@ -110,7 +111,7 @@ async def test_the_last_word_on_a_task_there_is_told_apart_from_ours(
         await store.create(replace(new, events=events, state=ours, holder=None if ours in TERMINAL else new.holder))
         _, theirs = (await DelegationTrees(store).read("t1", FAR)).tasks
         assert (theirs.state, theirs.upstream) == (state, word)
-        tasks = (await DelegationTrees(store).read("t1", {})).tasks
+        tasks = (await DelegationTrees(store).read("t1", ())).tasks
         if word.known:
             assert (tasks[1].url, tasks[1].upstream) == (None, replace(word, dragoman=None)), "it is served elsewhere"
         else:
@@ -139,6 +140,24 @@ async def test_a_task_whose_log_was_deleted_still_has_its_end_and_the_last_word_
         await store.close()
 
 
+async def test_the_members_of_a_pool_that_have_and_had_a_task_are_told() -> None:
+    store = open_store("memory:", SystemClock())
+    await store.open("h1")
+    try:
+        await store.create(new_task("t1", agent="far"))
+        tried = write_attempts([UpstreamAttempt(member="a", at=WORD["first"], reason="upstream_busy", why="429")])
+        pages = [{"member": "a", "bound": "a"}, {"member": "b", "tried": tried}, {"task": "x1"} | WORD, {"lost": "now"}]
+        await store.append(by_run("t1", *map(Noted, pages)))
+        upstreams = [replace(FAR[0], member=name, url=f"https://{name}.example") for name in "ab"]
+        ours, theirs = (await DelegationTrees(store).read("t1", upstreams)).tasks
+        assert [(each.member, each.reason, each.why) for each in ours.attempts] == [("a", "upstream_busy", "429")]
+        assert (theirs.member, theirs.history_at, theirs.url) == ("b", "a", "https://b.example")
+        assert theirs.upstream is not None
+        assert theirs.upstream.lost_at == "now"
+    finally:
+        await store.close()
+
+
 async def test_tasks_that_a_canceled_task_delegated_are_in_its_tree() -> None:
     """Its log has no outcome of them, and they have ended."""
     store = open_store("memory:", SystemClock())
@@ -153,7 +172,7 @@ async def test_tasks_that_a_canceled_task_delegated_are_in_its_tree() -> None:
         for task_id in (known, ended):
             await store.create(new_task(task_id))
             await store.append(ending(task_id, 1))
-        tree = await DelegationTrees(store).read("t1", {})
+        tree = await DelegationTrees(store).read("t1", ())
         assert [(task.id, task.parent) for task in tree.tasks] == [("t1", None), (known, "t1"), (ended, "t1")]
     finally:
         await store.close()
@@ -175,12 +194,12 @@ async def test_a_log_is_read_once_however_often_its_tree_is(monkeypatch: pytest.
         await store.create(new_task("t1"))
         await store.create(new_task("t2"))
         trees = DelegationTrees(store)
-        tree = await trees.read("t1", {})
+        tree = await trees.read("t1", ())
         assert [(task.id, task.ended_at) for task in tree.tasks] == [("t1", None)]
         await store.append(by_run("t1", Delegated(1, "echo", "t2", TaskState.WORKING, timestamp(START_MS))))
         await store.append(ending("t1", 2))
         for _ in range(2):
-            tree = await trees.read("t1", {})
+            tree = await trees.read("t1", ())
             assert [(task.id, task.parent, task.state) for task in tree.tasks] == [
                 ("t1", None, "completed"),
                 ("t2", "t1", "working"),
@@ -188,6 +207,6 @@ async def test_a_log_is_read_once_however_often_its_tree_is(monkeypatch: pytest.
             assert tree.tasks[0].ended_at == timestamp(START_MS)
         assert sorted(seqs) == [1, 1, 2, 3], "t1 has three events, and t2 one"
         await store.sweep(START_MS + DAY_MS, -1, 0, -1)
-        assert (await trees.read("t1", {})).tasks == tree.tasks, "what is known of a log stays when it is deleted"
+        assert (await trees.read("t1", ())).tasks == tree.tasks, "what is known of a log stays when it is deleted"
     finally:
         await store.close()

@@ -23,6 +23,7 @@ from dragoman.engine.admin.overview import ServerFacts
 from dragoman.engine.admin.upstream_questions import ask_upstream
 from dragoman.engine.api import Run
 from dragoman.engine.handlers.audit import Keeping, Trail
+from dragoman.engine.upstream_notes import UpstreamNotes
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.events import ArtifactChunk, Event, Logged, Noted
 from dragoman.model.lifecycle import Fold
@@ -252,7 +253,7 @@ class NearServer:
     def upstreams(self) -> tuple[UpstreamLine, ...]:
         return (UpstreamLine(agent="echo", breaker="closed", succeeded=1, refused=0, failed=0),)
 
-    async def ask_upstream(self, agent: str, task_id: str) -> TaskStatus | str:
+    async def ask_upstream(self, agent: str, notes: UpstreamNotes) -> TaskStatus | str:
         return TaskStatus(state=TaskState.COMPLETED, timestamp="2026-11-20T07:00:00.000Z")
 
 

@@ -19,7 +19,7 @@ from dragoman.model.task import TaskState
 from dragoman.store.api import Append, Appended, Unknown
 from dragoman.store.replicas import LocalReplicas, ReplicaBuried, StoreRewound
 from tests.buses import Hub, HubBus
-from tests.engine.house import read, sending, seqs, streaming
+from tests.engine.house import DEADLINE_S, read, sending, seqs, streaming
 from tests.engine.replicas import Replica, Stage, replicas
 from tests.kit.waiting import until
 from tests.store.cases.bench import chunk, new_task, status
@@ -331,6 +331,21 @@ async def test_a_message_and_a_cancel_reach_the_run_at_once() -> None:
         canceled = await other.cancel(task_id)
         assert canceled.state is S.CANCELED
         assert stage.canceled.is_set()
+
+
+async def test_a_cancel_does_not_wait_for_a_task_that_falls_asleep_meanwhile() -> None:
+    """The replica that ran the task has let it go, so that nobody heeds the mark, and events do not say who has it."""
+    async with at_work(2, suspend_after_s=0.0) as (stage, hub, task_id, one, other):
+        await until(lambda: one.seq(task_id) == 2)
+        hub.down = True
+        canceling = asyncio.create_task(other.cancel(task_id))
+        await until(lambda: any(log.followers.waiting for log in other.engine.tasks.all()))
+        stage.pieces.put_nowait("sleep")
+        await until(lambda: one.in_memory == 0)
+        hub.down = False
+        one.bus.publish(task_id, len(await one.log(task_id)))
+        async with asyncio.timeout(DEADLINE_S):
+            assert (await canceling).state is S.CANCELED
 
 
 async def test_a_cancel_does_not_wait_for_a_task_that_the_store_has_lost(monkeypatch: pytest.MonkeyPatch) -> None:

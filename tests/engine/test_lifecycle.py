@@ -112,6 +112,24 @@ def test_progress_and_usage_stay_until_there_are_newer_ones() -> None:
     assert (record.progress, record.usage, record.duration_ms) == (Progress(1, 2), Usage(1, 1, 2), 5)
 
 
+def test_the_time_that_a_task_waits_for_its_caller_is_added_up() -> None:
+    at = [T.replace(":00.000Z", f":{second:02}.250Z") for second in range(30)]
+    events = (
+        StatusChanged(S.WORKING, at[1]),
+        StatusChanged(S.INPUT_REQUIRED, at[2]),
+        StatusChanged(S.WORKING, at[5]),
+        StatusChanged(S.WORKING, at[9]),
+        StatusChanged(S.AUTH_REQUIRED, at[10]),
+        StatusChanged(S.CANCELED, at[20]),
+    )
+    assert [folded(*events[:length]).waited_ms for length in range(7)] == [0, 0, 0, 3000, 3000, 3000, 13_000]
+    before = Fold(HEAD, folded(*events[:4]))
+    before.add(6, events[4])
+    assert before.ahead(events[5:]).waited_ms == 13_000
+    late = folded(StatusChanged(S.INPUT_REQUIRED, at[9]), StatusChanged(S.WORKING, at[5]))
+    assert late.waited_ms == 0, "clocks of two servers differ"
+
+
 def test_a_log_begins_with_submitted() -> None:
     with pytest.raises(ValueError, match="begins with Submitted"):
         fold(HEAD, None, [Logged(1, chunk("a"))])

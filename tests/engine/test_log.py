@@ -15,8 +15,9 @@ from dragoman.engine.log_reader import LogReader
 from dragoman.engine.rules import Decision
 from dragoman.engine.stopping import Stopping
 from dragoman.engine.subscriptions import Tail, TailServices
-from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
+from dragoman.model.events import Event, Logged, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import new_id, timestamp
+from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import TaskHead, TaskState
@@ -520,6 +521,29 @@ async def test_a_log_is_compared_before_it_takes_in_what_another_history_has(sto
     assert (log.rewound, log.seq, log.history) == (1, 3, "another")
     assert log.record() == (await log_of(standby)).record()
     await standby.close()
+
+
+@pytest.mark.parametrize("reads", ["the snapshot", "the events"])
+async def test_a_snapshot_of_an_earlier_program_is_no_sign_of_a_loss(store: Store, reads: str) -> None:
+    """While replicas are replaced one after the other. An earlier program does not keep whether a task was revised."""
+    log, behind = await failing_log(store)
+    for event in (status(S.INPUT_REQUIRED), MessageReceived(said("there"), TIME), status(S.WORKING)):
+        await log.writes.append(log, lambda log, event=event: write(event))  # type: ignore[misc]
+    last = chunk("a")
+    earlier = replace(fold(HEAD, log.record(), [Logged(5, last)]), revised=False)
+    appended = await store.append(
+        Append(task_id="t", events=(last,), state=S.WORKING, status_ms=1, expected_seq=4, snapshot=earlier)
+    )
+    if reads == "the snapshot":
+        assert isinstance(appended, Appended)
+        log.publish((last,), appended, 1, own=False)  # as its writer announces it
+    else:
+        log, behind = await failing_log(store)
+        await store.append(Append(task_id="t", events=(chunk("b"),), state=S.WORKING, status_ms=1, expected_seq=5))
+    assert log.seq == 5
+    behind.replicas = Renamed("another")
+    await log.compare()
+    assert (log.rewound, log.history) == (0, "another")
 
 
 async def test_nothing_is_announced_to_others_that_follows_what_was_lost(store: Store) -> None:

@@ -15,7 +15,7 @@ from dragoman.engine.writes import WriteState as S
 from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import new_id, timestamp
 from dragoman.model.message import Message
-from dragoman.model.task import TaskHead, TaskState
+from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import (
     Append,
     Appended,
@@ -29,6 +29,7 @@ from dragoman.store.api import (
     StoreFull,
     TaskEnded,
 )
+from dragoman.store.budgets import Charge
 from dragoman.store.open import open_store
 from tests.engine.house import StandingClock, message
 
@@ -73,6 +74,9 @@ class Alone:
     def release(self, log: Log) -> None: ...
 
     def ended(self, log: Log, event: StatusChanged, own: bool) -> None: ...
+
+    def charges(self, record: Record) -> tuple[Charge, ...]:
+        return ()
 
     async def renew_audience(self, log: Log, stored: Stored) -> None: ...
 

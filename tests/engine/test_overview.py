@@ -1,6 +1,6 @@
 """Numbers of tasks for an operator."""
 
-from dragoman.admin.overview import AgentFacts
+from dragoman.admin.overview import AgentFacts, StateLine
 from dragoman.engine.admin.overview import Overview
 from dragoman.model.events import Submitted
 from dragoman.model.ids import timestamp
@@ -8,6 +8,7 @@ from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import TaskHead, TaskState
 from dragoman.store.api import NewTask
 from dragoman.store.open import open_store
+from dragoman.store.state import StatePut, StateScope, StateWrite
 from tests.engine.house import StandingClock
 from tests.kit.facts import NoFacts
 
@@ -53,4 +54,9 @@ async def test_agents_have_the_numbers_of_their_tasks_and_the_age_of_the_oldest_
         "input-required": 1,
         "failed": 1,
     }
+    assert stats.state == {}
+    for context, kind in (("c", "memory"), ("", "memory"), ("c", "checkpoint")):
+        scope = StateScope("busy", "key:p0", context, kind)  # type: ignore[arg-type]
+        await store.state.write_entries(StateWrite(scope=scope, puts=(StatePut("k", b"123"), StatePut("l", b""))))
+    assert (await overview.stats()).state == {"checkpoint": StateLine(1, 2, 5), "memory": StateLine(2, 4, 10)}
     await store.close()

@@ -10,15 +10,18 @@ import pytest
 
 from dragoman.engine.api import Run
 from dragoman.engine.runs.places import (
+    PATH_CHARACTERS,
     Branch,
     RunPlaces,
     begin_first_branch,
+    enter_named_branch,
     place_tasks,
     present_branch,
+    return_to_branch,
     start_within_branch,
 )
-from dragoman.engine.runs.replay import Replay, ReplayMismatch, replay_of
-from dragoman.engine.words import Delegation
+from dragoman.engine.runs.replay import NOTHING, Replay, ReplayMismatch, replay_of
+from dragoman.engine.words import Delegation, Say, Step
 from dragoman.model.events import (
     ArtifactChunk,
     Delegated,
@@ -28,6 +31,7 @@ from dragoman.model.events import (
     Noted,
     Placed,
     StatusChanged,
+    Stepped,
     Submitted,
     TakenMessage,
 )
@@ -257,6 +261,61 @@ def test_a_difference_says_the_place_what_is_recorded_and_what_came(told: tuple[
     assert str(log.left()) == "place 1: the question “a” is recorded, but the end of the run came"
 
 
+async def test_a_named_branch_begins_with_its_first_word_each_time() -> None:
+    place_tasks(asyncio.get_running_loop())
+
+    async def first_branch() -> list[str]:
+        begin_first_branch()
+        found: list[str] = []
+        await word(found)
+        for _ in range(2):
+            before = enter_named_branch("pay")
+            await asyncio.create_task(word(found))  # the one that works for it
+            await asyncio.create_task(word(found))
+            await word(found)
+            return_to_branch(before)
+        enter_named_branch("x" * PATH_CHARACTERS)
+        await word(found)
+        return_to_branch(before)
+        await word(found)
+        return found
+
+    *found, long, last = await asyncio.create_task(first_branch())
+    assert found == ["1", *(["@pay/1", "@pay/1/word#1/1", "@pay/2"] * 2)]
+    assert (long[0], len(long), last) == ("@", 35, "2")
+
+
+def step(place: str, name: str = "pay") -> Stepped:
+    return Stepped(name, "", AT, AT, Placed(place), result=(Part(text=name),))
+
+
+def test_words_of_a_named_branch_stay_and_are_not_missed() -> None:
+    log = replay(chunk("Hello"), step("@a/1"), *answered("b", "@a/2"), chunk("there"), places=True)
+    assert (log.active, log.repeats) == (False, False)
+    assert not log.drops(None, Say((Part(text="Hello"),)))
+    assert log.until == 0  # so that all that was said is replaced
+    for _ in range(2):
+        assert log.stepped(Step("pay"), "@a/1") == step("@a/1")
+        assert answers(log, ("b", "@a/2")) == ["b!"]
+    assert log.stepped(Step("pay"), "@b/1") is None
+    with pytest.raises(ReplayMismatch, match=r"place @a/1: the step “pay” is recorded, but the step “buy” came"):
+        log.stepped(Step("buy"), "@a/1")
+
+
+def test_words_of_a_named_branch_are_kept_in_their_run() -> None:
+    assert NOTHING.keep_word("1", step("1")) is NOTHING
+    kept = NOTHING.keep_word("@a/1", step("@a/1"))
+    assert (kept.stepped(Step("pay"), "@a/1"), kept.active) == (step("@a/1"), False)
+    assert NOTHING.stepped(Step("pay"), "@a/1") is None
+    assert kept.keep_word("@a/2", message("yes")) is kept
+    assert answers(kept, ("anything", "@a/2")) == ["yes"]
+
+
+def test_a_change_of_the_code_is_unknown_to_a_named_branch_that_has_come_further() -> None:
+    log = replay(step("@a/2"))
+    assert (log.knows_patch("new", Branch("@a/")), log.knows_patch("new", Branch("@b/"))) == (False, None)
+
+
 def test_a_message_belongs_to_the_question_that_took_it_once_that_is_written() -> None:
     early = MessageReceived(message("early"), AT)
     untaken = replay(early)
@@ -361,7 +420,7 @@ async def test_a_run_whose_code_changed_says_where_and_what(tmp_path: Path) -> N
         assert task.status.message.metadata == {"reason": "replay_mismatch"}
         book = "0/test_a_run_whose_code_changed_says_where_and_what.<locals>.script.<locals>.book#1/1"
         assert task.status.message.text == (
-            "The agent asked a different question than before the restart, so its recorded answers do not fit. "
+            "The agent did not repeat what it had done before the restart, so that what is recorded does not fit. "
             f"At place {book}, the question “where?” is recorded, but the question “why?” came."
         )
 

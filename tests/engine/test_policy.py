@@ -3,13 +3,15 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dragoman.engine import policy
 from dragoman.engine.policy import EngineSettings
 from dragoman.model.errors import InvalidParams
 from dragoman.model.message import Part
-from dragoman.model.principal import KeyLimits
-from dragoman.store.api import Quota
+from dragoman.model.principal import KeyLimits, Principal
+from dragoman.store.api import OverQuota, Quota
+from dragoman.store.members import TeamMembers
 from tests.engine.house import call, sending
 
 UUID = "0190b0a0-0000-7000-8000-000000000001"
@@ -80,13 +82,28 @@ def test_any_last_id_is_read_or_refused(after: str, last: int) -> None:
 
 @pytest.mark.parametrize(("number", "told"), [(1, "1 task "), (2, "2 tasks ")])
 @pytest.mark.parametrize("limit", ["max_open_tasks", "max_daily_tasks"])
-def test_a_quota_of_one_is_said_in_the_singular(limit: str, number: int, told: str) -> None:
+@pytest.mark.parametrize(("of_team", "who"), [(False, "you have"), (True, "your team has")])
+def test_a_quota_of_one_is_said_in_the_singular(limit: str, number: int, told: str, of_team: bool, who: str) -> None:
     settings = EngineSettings(max_open_tasks=number, max_daily_tasks=number)
-    assert told in str(policy.over_quota(limit, policy.quota(settings, None, 0), 0))
+    own = KeyLimits(max_open_tasks=number, max_daily_tasks=number)
+    quota = policy.quota(settings, Principal("team:a/key:x", team="a", team_limits=own), 0)
+    said = str(policy.over_quota(OverQuota(limit, of_team=of_team), quota, 0))
+    assert (told in said, who in said) == (True, True)
 
 
 def test_the_limits_of_a_key_take_the_place_of_those_of_the_settings() -> None:
     settings = EngineSettings(max_open_tasks=5)
-    assert policy.quota(settings, KeyLimits(max_daily_tasks=7), 0) == Quota(5, 7, 0)
-    assert policy.quota(settings, KeyLimits(max_open_tasks=50), 0) == Quota(50, 0, 0)
-    assert policy.quota(EngineSettings(), KeyLimits(max_requests_per_s=1), 0) is None
+    assert policy.quota(settings, with_limits(KeyLimits(max_daily_tasks=7)), 0) == Quota(5, 7, 0)
+    assert policy.quota(settings, with_limits(KeyLimits(max_open_tasks=50)), 0) == Quota(50, 0, 0)
+    assert policy.quota(EngineSettings(), with_limits(KeyLimits(max_requests_per_s=1)), 0) is None
+
+
+def test_the_limits_of_a_team_stand_beside_those_of_its_members() -> None:
+    member = replace(with_limits(KeyLimits(max_open_tasks=2)), team="a", team_limits=KeyLimits(max_open_tasks=9))
+    assert policy.quota(EngineSettings(), member, 0) == Quota(2, 0, 0, TeamMembers("a"), 9, 0)
+    only_rate = replace(member, limits=None, team_limits=KeyLimits(max_requests_per_s=1))
+    assert policy.quota(EngineSettings(), only_rate, 0) is None
+
+
+def with_limits(limits: KeyLimits) -> Principal:
+    return Principal("key:x", limits=limits)

@@ -36,12 +36,15 @@ def services_of(store: Store) -> RunServices:
         clock=StandingClock(),
         loop=asyncio.get_running_loop(),
         past=History(store, files),
+        state=store.state,
         files=files,
         bounds=Bounds(),
         server="server",
         effects=Effects(),
         stopping=Stopping(),
         suspend_max_s=60.0,
+        suspend_after_s=5.0,
+        max_steps=10,
         retry_s=0.01,
     )
 

@@ -11,7 +11,7 @@ from dragoman.engine.admin.access import Operator
 from dragoman.engine.admin.answers import Asked
 from dragoman.engine.admin.deliveries import DeliveryAdministration
 from dragoman.engine.admin.redelivery import SentDeliveries, send_again
-from dragoman.engine.announcements import Step
+from dragoman.engine.announcements import WebhookStep
 from dragoman.model.ids import SystemClock
 from dragoman.model.task import TaskHead
 from dragoman.store.api import Store
@@ -27,7 +27,7 @@ EVENTS = 12
 class Sender:
     """Renders one body for each step. Nobody sends here."""
 
-    def possible_bodies(self, head: TaskHead, step: Step, dialect: str) -> Iterable[bytes]:
+    def possible_bodies(self, head: TaskHead, step: WebhookStep, dialect: str) -> Iterable[bytes]:
         """The body of `telling`, with what the task holds."""
         held = len(step.stands().artifacts[0].parts) if step.seq > 1 else 0
         assert held == min(1, step.seq - 1), "chunks of text are joined"

@@ -13,7 +13,7 @@ from dragoman.engine.runs import run_writer
 from dragoman.model.errors import TaskTimeout, Unavailable
 from dragoman.model.events import ArtifactChunk, StatusChanged
 from dragoman.model.message import Artifact, Part
-from dragoman.model.task import TOKENS_MAX, ModelUsage, Progress, TaskState, Usage
+from dragoman.model.task import ModelUsage, Progress, TaskState, Usage
 from tests.engine.house import House, Scripted, echo, house, read, say, seqs, streaming, text_of
 
 S = TaskState
@@ -107,22 +107,32 @@ async def test_progress_usage_and_duration_are_in_the_task() -> None:
 @pytest.mark.parametrize(
     ("reported", "kept"),
     [
-        (
-            Usage.of(1 << 63, 1, model="m"),
-            Usage(TOKENS_MAX, 1, TOKENS_MAX, (ModelUsage("m", TOKENS_MAX, 1, TOKENS_MAX),)),
-        ),
-        (Usage.of(10**30, 10**30), Usage(TOKENS_MAX, TOKENS_MAX, TOKENS_MAX)),
-        (Usage.of(-5, 7), Usage(0, 7, 2)),
+        (Usage.of(1 << 63, 1, model="m"), Usage.unknown("m")),
+        (Usage.of(10**9999, 10**30), Usage.unknown()),
+        (Usage.of(-5, 7), Usage.unknown()),
+        (Usage.of(0, 7, -1), Usage.unknown()),
+        (Usage.of(1, 7, cached_tokens=-1), Usage.unknown()),
+        (Usage.of(1001, 7, model="m", upstream="eu"), Usage.unknown("m", "eu")),
+        (Usage(1, 7, 8, (ModelUsage("m", 1, 7, 8), ModelUsage("n", 1, -7))), Usage.unknown("m") + Usage.unknown("n")),
+        (Usage.of(500, 500, model="m"), Usage.of(500, 500, model="m")),
         (Usage.of(1, 2, model="\ud800"), Usage(1, 2, 3, (ModelUsage("?", 1, 2, 3),))),
     ],
 )
-async def test_a_task_ends_whatever_its_agent_reports_of_tokens(reported: Usage, kept: Usage) -> None:
+async def test_a_task_ends_whatever_its_agent_reports_of_tokens(
+    reported: Usage, kept: Usage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A report that is out of bounds is not counted. The operator reads so in the log, and finds it as uncertain."""
+
     async def script(run: Run) -> None:
         run.usage(reported)
+        run.usage(Usage.of(1, 1))
 
-    async with asyncio.timeout(60), house(Scripted(script)) as h:
+    async with asyncio.timeout(60), house(Scripted(script), max_tokens_per_report=1000) as h:
         task = await h.send()
-        assert (task.state, task.usage) == (S.COMPLETED, kept)
+        assert (task.state, task.usage) == (S.COMPLETED, kept + Usage.of(1, 1))
+    uncertain = any(model.uncertain for model in kept.models)
+    assert ("a report of tokens is not counted" in caplog.text) == uncertain
+    assert ("max_tokens_per_report" in caplog.text) == uncertain
 
 
 async def test_the_first_chunk_of_an_artifact_is_never_an_append() -> None:

@@ -15,9 +15,11 @@ from dragoman.config import Prices
 from dragoman.engine.admin.deliveries import DeliveryAdministration
 from dragoman.engine.admin.inspection import Inspector
 from dragoman.engine.admin.keys import KeyChanges
+from dragoman.engine.admin.principal_export import PrincipalExporter
 from dragoman.engine.admin.redelivery import NoRedeliverer
 from dragoman.engine.admin.stored_answers import StoreDesk, stored_answers
 from dragoman.engine.key_stops import KeyStops
+from dragoman.engine.spending import SpendingRules
 from dragoman.model.errors import NotFound, TaskNotFound
 from dragoman.store.api import Store
 from dragoman.store.audit import AuditFilter
@@ -28,7 +30,7 @@ mint = partial(make_key, token_bytes)
 async def test_a_store_answers_exactly_the_rows_that_say_so(store: Store) -> None:
     keys = KeyChanges(store, mint, KeyStops(store.shared, store.clock))
     inspector, webhooks = Inspector(store), DeliveryAdministration(store)
-    functions = stored_answers(store, inspector, keys, webhooks, Prices())
+    functions = stored_answers(store, inspector, keys, webhooks, Prices(), PrincipalExporter(store), SpendingRules)
     assert set(functions) == {question.name for question in QUESTIONS if question.stored}
 
 

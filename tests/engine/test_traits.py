@@ -13,7 +13,7 @@ PACKAGE = Path(dragoman.__file__).parent
 ASSEMBLY = "agents/kinds.py"
 """Picks the agents whose class matters, because their workers, upstream or threads are looked after."""
 
-UNKNOWN_OBJECTS = "cli/references.py"
+UNKNOWN_OBJECTS = "agents/adapters.py"
 """Asks whether an object of a user's module is an agent at all."""
 
 MEMBERS = {name for name in (*vars(Runner), *Runner.__annotations__) if not name.startswith("_")}

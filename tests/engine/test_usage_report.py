@@ -117,6 +117,33 @@ async def test_costs_are_exact_and_say_what_they_leave_out() -> None:
         }
 
 
+async def test_usage_is_told_by_team_and_by_upstream_with_what_nobody_knows() -> None:
+    prices = Prices(
+        "EUR", {"m": Price(Decimal(1))}, {"flat": Price(per_task=Decimal("0.5")), "pool/us": Price(Decimal(2))}
+    )
+    lost = Usage.unknown("m", "us")
+    runs = (
+        ("team:search/key:ann", "pool", lost + Usage.of(MILLION, 0, model="m", upstream="eu", cached_tokens=3), 0),
+        ("team:search/key:bob", "pool", Usage.of(MILLION, 0, model="m", upstream="us"), 0),
+        ("key:ann", "flat", None, 0),
+    )
+    async with used(*runs) as store:
+        report = await report_usage(store, UsageQuery(by="team"), prices)
+        assert [(line.team, line.runs, line.cost, line.cost_complete, line.uncertain) for line in report.lines] == [
+            ("search", 2, "3", False, 1),
+            ("", 1, "0.5", True, 0),
+        ]
+        assert (report.total.cached_tokens, report.total.uncertain) == (3, 1)
+        assert (report.silent_agents, report.flat_agents) == (("flat",), ("flat",))
+        report = await report_usage(store, UsageQuery(by="agent,upstream"), prices)
+        assert [(line.agent, line.upstream, line.runs, line.cost) for line in report.lines] == [
+            ("pool", "eu", 1, "1"),
+            ("pool", "us", 1, "2"),
+            ("flat", "", 1, "0.5"),
+        ]
+        assert (await report_usage(store, UsageQuery())).flat_agents == (), "nothing has a price"
+
+
 async def test_a_price_for_tokens_does_not_cover_runs_that_report_none() -> None:
     prices = Prices("EUR", agents={"chat": Price(Decimal(1))})
     async with used(("a", "chat", Usage.of(MILLION, 0), 0), ("a", "chat", None, 0)) as store:

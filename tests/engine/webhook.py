@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dragoman.engine.announcements import PutOff, Step
+from dragoman.engine.announcements import PutOff, WebhookStep
 from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import new_id
 from dragoman.model.lifecycle import SPELLED
@@ -24,7 +24,7 @@ class Telling:
 
     def __init__(self) -> None:
         self.checked: list[tuple[str, str]] = []
-        self.steps: list[Step] = []
+        self.steps: list[WebhookStep] = []
         self.wakes = 0
         self.held: asyncio.Event | None = None
         self.asked = asyncio.Event()
@@ -40,7 +40,7 @@ class Telling:
         return Registration(config=config, host="https://hooks.example:443")
 
     def deliveries(
-        self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
+        self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[WebhookStep], put_off: PutOff
     ) -> tuple[tuple[Delivery, ...], PutOff]:
         if self.broken:
             raise LookupError("a fault of ours")
@@ -62,7 +62,7 @@ class Telling:
         self.wakes += 1
 
 
-def _body(config: PushConfig, step: Step) -> dict[str, Any]:
+def _body(config: PushConfig, step: WebhookStep) -> dict[str, Any]:
     record = step.stands()
     assert record.state is step.state
     assert record.seq == step.seq

@@ -16,6 +16,7 @@ from dragoman.net.egress import Egress
 from dragoman.server import serving
 from dragoman.testing import client
 from dragoman.testing.loopback import CONFIG
+from tests.frameworks.conversations import send
 
 
 async def restarted(folder: Path, agent: Callable[[], Runner], message: str, *answers: str) -> Task:
@@ -46,6 +47,19 @@ async def handed_over(agent: Callable[[], Runner], message: str, *answers: str) 
                 task = await connection.send(answer, task_id=task.id, context_id=task.context_id)
         assert isinstance(task, Task)
         return task
+
+
+async def worked(agent: Callable[[], Runner], *messages: str) -> Task:
+    """The last task of a conversation, each of which is done by a new worker, with a new agent."""
+    profile = agent().profile
+    worker_agent = WorkerAgent(profile, queues=True, lease_s=5)
+    task: Task | None = None
+    async with serving(CONFIG, [worker_agent]) as url, connect(f"{url}/agents/{profile.id}") as connection:
+        for message in messages:
+            async with at_work(url, agent()):
+                task = await send(connection, message, task)
+    assert task is not None, "there is no message"
+    return task
 
 
 @asynccontextmanager

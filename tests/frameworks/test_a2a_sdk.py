@@ -271,7 +271,17 @@ async def test_the_executor_sees_the_request() -> None:
     assert context.requested_extensions == {"urn:x"}
     user = context.call_context.user
     assert (user.is_authenticated, user.user_name) == (True, "ada")
-    assert context.call_context.state == {}
+    assert context.call_context.state == {"headers": {}}
+
+
+async def test_the_executor_finds_the_listed_headers_where_the_sdks_own_server_has_them() -> None:
+    executor = Scripted(ask, answer, ask, answer)
+    agent = served(executor)
+    agent.name_headers(("x-tenant",))
+    await run(agent, "Weather", answers=["Lyon"], headers={"X-Tenant": "acme", "X-Other": "no"})
+    await run(agent, "Weather", answers=["Lyon"], headers=None)
+    found = [context.call_context.state for context in executor.contexts]
+    assert found == [{"headers": {"x-tenant": "acme"}}] * 2 + [{"headers": {}, "headers_lost": True}] * 2
 
 
 async def test_a_server_that_asks_nobody_has_no_user() -> None:

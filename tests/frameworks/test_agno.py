@@ -1,10 +1,16 @@
 """Agents and teams of Agno, with its own client of chat completions and a local server."""
 
+from pathlib import Path
+
+import pytest
+from agno.agent import Agent
 from agno.db.in_memory import InMemoryDb
 from agno.exceptions import InputCheckError
+from agno.media import File, Image
 from agno.run.agent import RunInput
 from agno.team import Team
 from agno.tools import tool
+from agno.tools.function import ToolResult
 from agno.tools.user_feedback import UserFeedbackTools
 
 from dragoman import Part
@@ -79,6 +85,35 @@ async def test_a_guardrail_rejects() -> None:
         ran = await run(served(KIT.agent(model, pre_hooks=[guard])), "Something bad")
     assert ran.state is TaskState.REJECTED
     assert ran.reason == "not about this"
+
+
+async def test_files_of_tools_are_given_out(tmp_path: Path) -> None:
+    left = tmp_path / "cat.png"
+    left.write_bytes(b"PNG")
+
+    @tool
+    def draw() -> ToolResult:
+        """Draw a cat."""
+        pictures = [Image(filepath=left, mime_type="image/png"), Image(url="https://here.test/dog.png")]
+        files = [File(content=b"a,b", mime_type="text/csv", filename="cats.csv")]
+        return ToolResult(content="drawn", images=pictures, files=files)
+
+    with completions(Answer(calls=[Call("draw", {})]), "Here") as model:
+        ran = await run(served(Agent(model=chat(model), tools=[draw])), "Draw a cat")
+    assert ran.artifacts[0].parts == (
+        Part(text="Here"),
+        Part(raw=b"PNG", media_type="image/png", filename="cat.png"),
+        Part(url="https://here.test/dog.png"),
+        Part(raw=b"a,b", media_type="text/csv", filename="cats.csv"),
+    )
+
+
+@pytest.mark.parametrize("media_type", ["application/pdf", "application/zip"])
+async def test_a_file_of_the_caller_reaches_the_model(media_type: str) -> None:
+    with completions("Read") as model:
+        ran = await run(served(KIT.agent(model)), Part(raw=b"%PDF-", media_type=media_type, filename="a.pdf"))
+        assert "a.pdf" in str(model.requests[-1])
+    assert (ran.state, ran.text) == (TaskState.COMPLETED, "Read")
 
 
 async def test_a_team_answers_with_what_its_leader_says() -> None:

@@ -4,6 +4,8 @@ A framework is described by its kit: see `tests/frameworks/kit.py`.
 """
 
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,9 @@ from typing import Any
 import pytest
 
 from dragoman import Part
-from dragoman.agents.adapters import adapt, framework_of
+from dragoman.agents.adapters import adapt, framework_of, own_id
+from dragoman.agents.python.factory import FactoryAgent
+from dragoman.config import agent_id_fault
 from dragoman.model.task import TaskState
 from dragoman.testing import ClientFixture, run
 from tests.frameworks.completions import Answer, Call
@@ -63,6 +67,29 @@ async def test_the_card_says_what_the_agent_says_of_itself(kit: Kit) -> None:
         profile = served(kit.introduced(model)).profile
     assert (profile.id, profile.name, profile.description) == ("test", kit.card.name, kit.card.description)
     assert tuple(profile.skills[0].tags) == tuple(kit.card.tags)
+
+
+async def test_its_own_name_is_its_id_by_default(kit: Kit) -> None:
+    with kit.model() as model:
+        agent = kit.introduced(model)
+        assert own_id(agent) == (kit.card.name if agent_id_fault(kit.card.name) is None else "")
+
+
+async def test_a_factory_may_yield_it(kit: Kit, dragoman_client: ClientFixture) -> None:
+    closed = []
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Any]:
+        yield kit.agent(model)
+        closed.append(True)
+
+    with kit.model("Good morning to you") as model:
+        agent = FactoryAgent("mine", opened)
+        async with dragoman_client(agent) as connection:
+            assert (await connection.conversation().say("Hello")).text == "Good morning to you"
+        assert agent.profile.id == "mine"
+        assert agent.profile.skills[0].id == "answer"
+    assert closed == [True]
 
 
 async def test_calls_of_tools_are_statuses(kit: Kit) -> None:

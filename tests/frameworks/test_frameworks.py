@@ -11,6 +11,7 @@ import pytest
 
 from dragoman.agents.adapters import FRAMEWORKS
 from tests.frameworks.conftest import KITS
+from tests.postgres import binaries
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -31,7 +32,7 @@ def test_the_adapter_works_with_the_real_package(name: str) -> None:
     if NAMED and name not in NAMED:
         pytest.skip("not among FRAMEWORKS")
     module = EARLIER.get(name, name).replace("-", "_")
-    tests = [HERE / f"test_{module}.py"]
+    tests = sorted(HERE.glob(f"test_{module}*.py"))
     if module in KITS:
         tests.append(HERE / "test_every_framework.py")
     environment = ROOT / f".venv-fw-{name}"
@@ -48,7 +49,8 @@ def test_the_adapter_works_with_the_real_package(name: str) -> None:
         *WARNINGS,
         *map(str, tests),
     ]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    environ = {**os.environ, "TEST_POSTGRES": str(binaries())}  # which the environments do not have
+    ran = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert ran.returncode == 0, ran.stdout[-8000:] + ran.stderr[-4000:]
 
 

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 from fastapi.openapi.models import APIKey, APIKeyIn, OAuth2, OAuthFlowAuthorizationCode, OAuthFlows
-from google.adk.agents import BaseAgent, SequentialAgent
+from google.adk.agents import BaseAgent, LlmAgent, SequentialAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.apps import App
 from google.adk.auth import AuthConfig
 from google.adk.auth.auth_credential import AuthCredential, AuthCredentialTypes, OAuth2Auth
 from google.adk.events import Event
 from google.adk.events.request_input import RequestInput
+from google.adk.models import BaseLlm, LlmRequest, LlmResponse
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.adk.tools import LongRunningFunctionTool
@@ -75,6 +76,29 @@ async def test_files_that_a_tool_saves_are_given_out() -> None:
 
     ran = await run(served(KIT.agent(scripted(calling("draw"), "Here"), tools=[draw])), "Draw a cat")
     assert [(file.filename, file.raw, file.media_type) for file in ran.files] == [("cat.png", b"PNG", "image/png")]
+
+
+class Painter(BaseLlm):
+    """Answers with files."""
+
+    model: str = "painter"
+
+    async def generate_content_async(self, request: LlmRequest, stream: bool = False) -> AsyncGenerator[Any, None]:
+        inline = types.Blob(data=b"PNG", mime_type="image/png", display_name="cat.png")
+        linked = types.FileData(file_uri="https://here.test/cat.mp4", mime_type="video/mp4")
+        kept = types.FileData(file_uri="gs://bucket/cat.wav", mime_type="audio/wav")
+        parts = [types.Part(inline_data=inline), types.Part(file_data=linked), types.Part(file_data=kept)]
+        yield LlmResponse(content=types.Content(role="model", parts=parts))
+
+
+async def test_files_of_a_model_are_given_out() -> None:
+    ran = await run(served(LlmAgent(name="painter", model=Painter())), "Draw a cat")
+    (artifact,) = ran.artifacts
+    assert artifact.parts == (
+        Part(raw=b"PNG", media_type="image/png", filename="cat.png"),
+        Part(url="https://here.test/cat.mp4", media_type="video/mp4"),
+        Part(text="[file without a name, audio/wav]"),
+    )
 
 
 async def test_a_tool_that_runs_long_is_asked_for_its_result() -> None:

@@ -1,6 +1,7 @@
 """Graphs of LangGraph: a model of LangChain's own for tests, and plain nodes."""
 
 import asyncio
+import base64
 import json
 import re
 import sqlite3
@@ -10,7 +11,7 @@ from typing import Any, TypedDict
 
 import pytest
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -22,11 +23,14 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import interrupt
 
 from dragoman import Part
+from dragoman.agents.frameworks.langgraph import adapt
+from dragoman.cli.entries import make_agent
 from dragoman.cli.references import AgentReferenceError, load_reference
+from dragoman.config import AgentEntry, Config
 from dragoman.model.events import ArtifactChunk, StatusChanged
 from dragoman.model.principal import Principal
 from dragoman.model.task import Task, TaskState
-from dragoman.testing import ClientFixture, run
+from dragoman.testing import ClientFixture, client, run
 from tests.frameworks.kit import served
 from tests.frameworks.restarts import handed_over, restarted
 from tests.frameworks.weather import forecast
@@ -220,9 +224,17 @@ async def test_a_durable_checkpointer_goes_on_after_a_restart_and_pays_once(tmp_
     assert done == ["paid", "booked"]
 
 
-async def test_without_one_the_run_is_made_again_with_the_answers(tmp_path: Path) -> None:
+async def test_without_one_its_state_is_in_our_store_and_it_pays_once(tmp_path: Path) -> None:
     done: list[str] = []
     task = await restarted(tmp_path, lambda: served(trip(done)), "A trip", "Paris", "Rome")
+    assert task.artifacts[-1].parts[0].text == "From Paris to Rome"
+    assert done == ["paid", "booked"]
+
+
+async def test_with_none_at_all_the_run_is_made_again_with_the_answers(tmp_path: Path) -> None:
+    done: list[str] = []
+    brief = lambda: adapt(trip(done), "test", checkpointer="none")  # noqa: E731
+    task = await restarted(tmp_path, brief, "A trip", "Paris", "Rome")
     assert task.artifacts[-1].parts[0].text == "From Paris to Rome"
     assert done == ["paid", "paid", "paid", "booked"]
 
@@ -303,6 +315,102 @@ async def test_a_state_without_messages_takes_data_or_its_only_text() -> None:
     assert (first.ok, first.what.partition(":")[0]) == (True, "callers send a data part with left, right, sum")
 
 
+PICTURE = b"\x89PNG"
+PICTURE_TEXT = base64.b64encode(PICTURE).decode()
+IN_URL = f"data:image/png;base64,{PICTURE_TEXT}"
+
+
+@pytest.mark.parametrize(
+    ("block", "given"),
+    [
+        (
+            {"type": "image", "base64": PICTURE_TEXT, "mime_type": "image/png"},
+            Part(raw=PICTURE, media_type="image/png"),
+        ),
+        (
+            {"type": "file", "base64": PICTURE_TEXT, "mime_type": "application/pdf", "filename": "a.pdf"},
+            Part(raw=PICTURE, media_type="application/pdf", filename="a.pdf"),
+        ),
+        (
+            {"type": "file", "source_type": "base64", "data": PICTURE_TEXT, "mime_type": "application/pdf"},
+            Part(raw=PICTURE, media_type="application/pdf"),
+        ),
+        (
+            {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{PICTURE_TEXT}"}},
+            Part(raw=PICTURE, media_type="application/pdf", filename="a.pdf"),
+        ),
+        ({"type": "image_url", "image_url": {"url": IN_URL}}, Part(raw=PICTURE, media_type="image/png")),
+        ({"type": "image_url", "image_url": "https://here.test/a.png"}, Part(url="https://here.test/a.png")),
+        (
+            {"type": "audio", "url": "https://here.test/a.wav", "mime_type": "audio/wav"},
+            Part(url="https://here.test/a.wav", media_type="audio/wav"),
+        ),
+        (
+            {"type": "input_audio", "input_audio": {"data": PICTURE_TEXT, "format": "wav"}},
+            Part(raw=PICTURE, media_type="audio/wav"),
+        ),
+        ({"type": "video", "base64": PICTURE_TEXT}, Part(raw=PICTURE, media_type="application/octet-stream")),
+        ({"type": "file", "file_id": "file-7"}, Part(text="[file file-7, application/octet-stream]")),
+        ({"type": "image", "base64": "not base64!"}, Part(text="[file without a name, application/octet-stream]")),
+    ],
+)
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_file_in_a_message_is_a_file_part(block: dict[str, Any], given: Part, streamed: bool) -> None:
+    content = ["See:", block]
+    chunks = [AIMessageChunk("See:", id="1"), AIMessageChunk([block], id="1")]
+    model = Chunked(chunks=chunks) if streamed else None
+
+    async def draw(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [await model.ainvoke(state["messages"]) if model else AIMessage(content)]}
+
+    ran = await run(served(StateGraph(MessagesState).add_node("draw", draw).add_edge(START, "draw").compile()), "Draw")
+    (artifact,) = ran.artifacts
+    text = Part(text=f"See:{given.text or ''}")
+    assert artifact.parts == ((text,) if given.text else (text, given))
+
+
+class Chunked(BaseChatModel):
+    """Says these chunks."""
+
+    chunks: list[AIMessageChunk]
+
+    @property
+    def _llm_type(self) -> str:
+        return "test"
+
+    def _generate(self, *_: Any, **__: Any) -> ChatResult:
+        raise NotImplementedError
+
+    def _stream(self, *_: Any, **__: Any) -> Iterator[ChatGenerationChunk]:
+        for chunk in self.chunks:
+            yield ChatGenerationChunk(message=chunk)
+
+
+async def test_the_files_of_a_tool_and_of_the_caller_are_not_the_answer() -> None:
+    seen = [{"type": "image", "base64": PICTURE_TEXT, "mime_type": "image/png"}]
+
+    def look(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [ToolMessage(seen, tool_call_id="call-1", name="look"), HumanMessage(seen)]}
+
+    ran = await run(served(StateGraph(MessagesState).add_node("look", look).add_edge(START, "look").compile()), "Look")
+    assert ran.artifacts == ()
+
+
+@pytest.mark.parametrize(
+    "output",
+    [PICTURE, {"type": "file", "base64": PICTURE_TEXT}],
+)
+async def test_an_output_that_is_a_file_is_a_file_part(output: Any) -> None:
+    class Drawn(TypedDict):
+        picture: Any
+
+    graph = StateGraph(Trip, input_schema=Order, output_schema=Drawn)
+    graph.add_node("draw", lambda state: {"picture": output}).add_edge(START, "draw")
+    ran = await run(served(graph.compile()), "A tree")
+    ((part,),) = [artifact.parts for artifact in ran.artifacts]
+    assert part.raw == PICTURE
+
+
 async def test_what_nodes_write_is_a_status() -> None:
     def work(state: MessagesState) -> dict[str, Any]:
         get_stream_writer()("Half way")
@@ -351,7 +459,7 @@ async def test_cancel_stops_the_node(dragoman_client: ClientFixture) -> None:
 @pytest.mark.parametrize(
     ("saver", "ok", "what"),
     [
-        (None, True, "the graph has no checkpointer: a task that waits is run again from its start after a restart"),
+        (None, True, "its checkpoints are in the store: a task goes on after a restart or a crash"),
         (InMemorySaver, True, "its checkpointer is in memory: a task that waits is run again from its start"),
         (lambda: SqliteSaver(sqlite3.connect(":memory:")), False, "its checkpointer SqliteSaver is not asynchronous"),
     ],
@@ -371,8 +479,87 @@ async def test_a_check_reads_a_durable_checkpointer() -> None:
     assert "goes on after a restart" in finding.what
 
 
-async def test_nothing_is_kept_of_a_graph_without_checkpointer() -> None:
-    graph = trip([])
-    agent = served(graph)
-    await run(agent, "A trip", answers=["Paris"])
-    assert graph.checkpointer is None
+async def test_a_check_says_that_a_graph_has_no_checkpointer_at_all() -> None:
+    *_, finding = [finding async for finding in adapt(trip([]), "test", checkpointer="none").check()]
+    assert finding.what.startswith("the graph has no checkpointer: a task that waits is run again from its start")
+
+
+NAMED = """
+from langchain_core.messages import AIMessage
+from langgraph.graph import START, MessagesState, StateGraph
+
+builder = StateGraph(MessagesState)
+builder.add_node("talk", lambda state: {{"messages": [AIMessage("Hi")]}}).add_edge(START, "talk")
+graph = builder.compile(name={name!r})
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "agent_id"), [("Talker", "Talker"), ("two words", "graph"), ("tasks", "graph"), (None, "graph")]
+)
+@pytest.mark.parametrize("place", ["", ":graph"])
+def test_a_graph_is_served_under_its_own_name_if_that_can_be_an_id(
+    tmp_path: Path, name: str | None, agent_id: str, place: str
+) -> None:
+    file = tmp_path / "named.py"
+    file.write_text(NAMED.format(name=name))
+    assert load_reference(f"{file}{place}")[0].profile.id == agent_id
+    assert load_reference(f"mine={file}{place}")[0].profile.id == "mine"
+    assert make_agent(AgentEntry(id="table", run=f"{file}:graph")).profile.id == "table"
+
+
+SAVED = """
+from contextlib import asynccontextmanager
+
+from langchain_core.messages import AIMessage
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import interrupt
+
+
+def book(state):
+    return {"messages": [AIMessage(f"Booked for {interrupt('For which day?')}")]}
+
+
+builder = StateGraph(MessagesState).add_node("book", book).add_edge(START, "book")
+
+
+@asynccontextmanager
+async def booking():
+    async with AsyncSqliteSaver.from_conn_string("FILE") as saver:
+        yield builder.compile(checkpointer=saver)
+"""
+
+OPENED_TOO_EARLY = {
+    "entered by nobody": 'AsyncSqliteSaver.from_conn_string("x.db")',
+    "without a loop": 'AsyncSqliteSaver(aiosqlite.connect("x.db"))',
+    "not asynchronous, entered by nobody": 'SqliteSaver.from_conn_string("x.db")',
+}
+
+
+async def test_a_factory_opens_a_checkpointer_and_a_task_that_waits_goes_on_after_a_restart(tmp_path: Path) -> None:
+    file = tmp_path / "booking.py"
+    file.write_text(SAVED.replace("FILE", str(tmp_path / "threads.db")))
+    config = Config(port=0, store=f"sqlite:///{tmp_path}/tasks.db", shutdown_grace_s=1)
+    entry = AgentEntry(id="booking", run=f"{file}:booking")
+    async with client(make_agent(entry), config=config) as connection:
+        asked = await connection.send("A table")
+        assert isinstance(asked, Task)
+        assert asked.status.state is TaskState.INPUT_REQUIRED
+    async with client(make_agent(entry), config=config) as connection:
+        booked = await connection.send("Sunday", task_id=asked.id)
+        assert isinstance(booked, Task)
+        assert booked.artifacts[0].parts[0].text == "Booked for Sunday"
+    with sqlite3.connect(tmp_path / "threads.db") as threads:
+        assert threads.execute("SELECT count(*) FROM checkpoints").fetchone()[0] > 1
+
+
+@pytest.mark.parametrize("saver", OPENED_TOO_EARLY.values(), ids=OPENED_TOO_EARLY.keys())
+def test_a_checkpointer_that_is_opened_too_early_leads_to_a_factory(tmp_path: Path, saver: str) -> None:
+    file = tmp_path / "early.py"
+    imports = "import aiosqlite\nfrom langgraph.checkpoint.sqlite import SqliteSaver\n"
+    file.write_text(f"{imports}{SAVED}\ngraph = builder.compile(checkpointer={saver})\n")
+    with pytest.raises(AgentReferenceError) as raised:
+        load_reference(f"{file}:graph")
+    assert f"({file}:{imports.count(chr(10)) + SAVED.count(chr(10)) + 2})" in str(raised.value)
+    assert raised.value.fix.startswith("open it in a function that the server calls: write @asynccontextmanager above")

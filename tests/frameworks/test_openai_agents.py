@@ -1,14 +1,26 @@
 """Agents of the OpenAI Agents SDK, with a local server as model."""
 
 import sys
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from agents import (
+    Agent,
     GuardrailFunctionOutput,
     InputGuardrail,
+    Model,
 )
+from openai.types.responses import (
+    Response,
+    ResponseCompletedEvent,
+    ResponseOutputItemDoneEvent,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
+from openai.types.responses.response_output_item import ImageGenerationCall
 
+from dragoman import Part
 from dragoman.cli.references import load_reference
 from dragoman.model.task import Task, TaskState
 from dragoman.testing import ClientFixture, run
@@ -33,6 +45,31 @@ async def test_a_guardrail_rejects() -> None:
         agent = KIT.agent(server, input_guardrails=[InputGuardrail(polite)])
         ran = await run(served(agent), "Rude")
     assert (ran.state, ran.reason) == (TaskState.REJECTED, "Refused by the guardrail polite.")
+
+
+class Painter(Model):
+    """Draws a picture and says so."""
+
+    async def get_response(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
+    async def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
+        drawn = ImageGenerationCall(
+            id="1", result="UE5H", status="completed", type="image_generation_call", output_format="webp"
+        )
+        text = ResponseOutputText(annotations=[], text="Here", type="output_text")
+        said = ResponseOutputMessage(id="2", content=[text], role="assistant", status="completed", type="message")
+        for number, item in enumerate((drawn, said)):
+            yield ResponseOutputItemDoneEvent(
+                item=item, output_index=number, sequence_number=number, type="response.output_item.done"
+            )
+        whole = Response.model_construct(id="3", output=[drawn, said], usage=None, model="painter")
+        yield ResponseCompletedEvent.model_construct(response=whole, sequence_number=2, type="response.completed")
+
+
+async def test_a_picture_that_the_model_draws_is_a_file_part() -> None:
+    ran = await run(served(Agent("Painter", model=Painter())), "Draw a cat")
+    assert ran.artifacts[0].parts == (Part(raw=b"PNG", media_type="image/webp"), Part(text="Here"))
 
 
 async def test_a_broken_model_fails_the_task_with_a_reference(dragoman_client: ClientFixture) -> None:
@@ -63,7 +100,11 @@ def _module_of(stem: str) -> str:
 
 async def test_the_tool_of_the_page_needs_approval(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "test")
-    assert run_block("openai-agents.md", 2)["delete_file"].needs_approval
+    assert run_block("openai-agents.md", 3)["delete_file"].needs_approval
+
+
+def test_the_agent_of_the_page_with_a_session_of_its_own_is_one() -> None:
+    assert run_block("openai-agents.md", 2)["agent"].profile.id == "assistant"
 
 
 async def test_a_handoff_is_a_status() -> None:

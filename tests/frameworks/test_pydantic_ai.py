@@ -1,11 +1,15 @@
 """Agents of Pydantic AI, with its own test models."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
-from pydantic_ai import Agent, CallDeferred, DeferredToolRequests
+from pydantic_ai import Agent, BinaryImage, CallDeferred, DeferredToolRequests
 from pydantic_ai.exceptions import ContentFilterError
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import FilePart, ModelMessage, TextPart
+from pydantic_ai.models import StreamedResponse
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
@@ -85,6 +89,41 @@ async def test_a_call_that_is_done_elsewhere_is_asked_for() -> None:
     ran = await run(served(agent), "What is it?", answers=["12 EUR"])
     assert ran.questions == ['What does price give for {"item": "a"}?']
     assert "12 EUR" in ran.text
+
+
+class Painted(StreamedResponse):
+    """A picture, and a text."""
+
+    model_name = "painter"
+    provider_name = provider_url = None
+    timestamp = datetime(2026, 1, 1, tzinfo=UTC)
+
+    async def close_stream(self) -> None:
+        """Nothing is open."""
+
+    async def _get_event_iterator(self) -> AsyncIterator[Any]:
+        picture = FilePart(BinaryImage(b"PNG", media_type="image/png"))
+        yield self._parts_manager.handle_part(vendor_part_id=1, part=picture)
+        yield self._parts_manager.handle_part(vendor_part_id=2, part=TextPart("Here"))
+
+
+class Painter(FunctionModel):
+    """Draws a picture."""
+
+    @asynccontextmanager
+    async def request_stream(self, messages: Any, settings: Any, parameters: Any, *_: Any) -> AsyncIterator[Painted]:
+        yield Painted(parameters)
+
+
+@pytest.mark.parametrize("output", [str, BinaryImage])
+async def test_a_file_of_the_model_is_a_file_part_once(output: Any) -> None:
+    async def unused(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        yield ""
+
+    agent = Agent(Painter(stream_function=unused), output_type=output)
+    ran = await run(served(agent), "Draw a cat")
+    assert [file.raw for file in ran.files] == [b"PNG"]
+    assert ran.text == "Here"
 
 
 async def test_a_content_filter_rejects() -> None:

@@ -12,6 +12,7 @@ To write a test, look here first:
 | another server, byte for byte as the test wants it | `loopback`, `web`, `tests.net.peer` |
 | a receiver of webhooks | `tests.push.receiver` |
 | to wait until something is so | `waiting` |
+| switches that an operator sets | `switches` |
 | a worker's side of the worker API | `workers` |
 | a server of which an administration knows nothing | `facts` |
 | fixtures that many modules have | `fixtures`, by their names: no import |

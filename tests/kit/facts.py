@@ -1,6 +1,7 @@
 """The facts of a server for its administration."""
 
 from dragoman.admin.overview import AgentFacts, UpstreamLine, WorkerLine
+from dragoman.engine.upstream_notes import UpstreamNotes
 from dragoman.model.task import TaskStatus
 
 
@@ -16,5 +17,5 @@ class NoFacts:
     def upstreams(self) -> tuple[UpstreamLine, ...]:
         return ()
 
-    async def ask_upstream(self, agent: str, task_id: str) -> TaskStatus | str:
+    async def ask_upstream(self, agent: str, notes: UpstreamNotes) -> TaskStatus | str:
         raise AssertionError("nobody asks")

@@ -11,6 +11,7 @@ import aiohttp
 
 from dragoman.auth.keys import digest_of, make_key
 from dragoman.auth.operator_token import read_token
+from dragoman.cli.entries import make_added_agent
 from dragoman.client import Connection, connect
 from dragoman.config import Config
 from dragoman.engine.api import Runner
@@ -54,7 +55,7 @@ async def calling(url: str, **options: Any) -> AsyncIterator[aiohttp.ClientSessi
 @asynccontextmanager
 async def server(*agents: Runner, **settings: Any) -> AsyncIterator[aiohttp.ClientSession]:
     """A server in this process, and a session at it."""
-    async with serving(quick(**settings), list(agents)) as url, calling(url) as http:
+    async with serving(quick(**settings), list(agents), make_added_agent) as url, calling(url) as http:
         yield http
 
 

@@ -85,7 +85,7 @@ async def serving_process(folder: Path, *flags: str, log: str = "log", **environ
     """A server until the block ends, which kills it. `environ` is added to the environment."""
     server = ServerProcess(folder, *flags, log=log)
     try:
-        await server.start(**environ)
+        await server.start(prefix=(), wait=True, **environ)
         yield server
     finally:
         await server.kill()

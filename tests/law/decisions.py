@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from dragoman.engine.auto_runs import AutoRuns
 from dragoman.engine.bounds import Bounds
+from dragoman.engine.code_versions import CodeVersions
 from dragoman.engine.effects import Effects
 from dragoman.engine.ends import TaskEnds
 from dragoman.engine.engine import Engine
@@ -24,26 +25,27 @@ from dragoman.engine.errands import Errands
 from dragoman.engine.files import Files
 from dragoman.engine.hints import Hints
 from dragoman.engine.intake import Intake
-from dragoman.engine.leases import TaskLeases
+from dragoman.engine.leases import Neighbours, TaskLeases
 from dragoman.engine.log import Log
 from dragoman.engine.policy import EngineSettings
-from dragoman.engine.rules import EndWorkerLease, LeaseToWorker, Request, WriteWords
+from dragoman.engine.rules import EndWorkerLease, LeaseToWorker, Request, SwitchOff, WritePage, WriteWords
 from dragoman.engine.runs.history import History
 from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.run import RunPhase
 from dragoman.engine.runs.run_writer import RunWriter
 from dragoman.engine.runs.services import RunServices
 from dragoman.engine.served_agents import Served
+from dragoman.engine.spending import TaskSpending
 from dragoman.engine.stopping import Stopping
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import WebhookOperations
 from dragoman.model.errors import A2AError, TaskNotCancelable
-from dragoman.model.events import Event, Intervened, Logged, StatusChanged, Submitted
+from dragoman.model.events import Event, Intervened, Logged, Placed, StatusChanged, Submitted
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import CancelTask, CreatePushConfig, PushConfig, SendMessage
 from dragoman.model.task import INTERRUPTED, STATES, TaskHead, TaskState
-from dragoman.store.api import Append, Appended, Stored, TaskEnded
+from dragoman.store.api import ASLEEP, Append, Appended, Stored, TaskEnded
 from dragoman.store.outbox import Registration
 from dragoman.store.replicas import Replica
 from dragoman.store.worker_leases import WORKER, WorkerLease, WorkerLeaseChange
@@ -64,9 +66,13 @@ LEASES = {"nobody": None, "here": HERE, "elsewhere": ELSEWHERE}
 
 OWNERS = {"nobody": None, "here": HERE, "a worker": WORKER}
 
+SLEEPERS = {"nobody, and the task sleeps": ASLEEP}
+
 LEASE = WorkerLease(
     task_id="task", agent="agent", token="task.a", worker="w", replays=False, delivery=1, since=1, version=1
 )
+
+HOLDERS = {**LEASES, **OWNERS, **SLEEPERS}
 
 RUNS: dict[str, tuple[int, bool] | None] = {
     "none": None,
@@ -86,9 +92,13 @@ KEEPERS: dict[str, str | None] = {"nobody": None, "here": HERE, "elsewhere": ELS
 
 AGENTS: dict[str, str] = {"here": "served", "here, and waits to be taken on": "waits", "elsewhere": "not served"}
 
+ANSWERS = {"whatever is asked": "", "this question": "q", "another question": "p"}
+
 CHILDREN: dict[str, tuple[str, ...]] = {"no": (), "yes": ("child",), "another": ("other",)}
 
 STATE = {name_of(state): state for state in STATES}
+
+W = TaskState.WORKING
 
 
 class Ledger:
@@ -98,7 +108,7 @@ class Ledger:
         self.stored = stored
         self.appended: list[Append] = []
         self.writing = SimpleNamespace(outage=None)
-        self.worker_leases = None
+        self.worker_leases = self.state = None
         configs = tuple(PushConfig(url=f"https://example.org/{each}", id=str(each)) for each in range(webhooks))
         self.outbox = SimpleNamespace(configs=lambda _: self._later(configs), register=self._register)
         replicas = tuple(Replica(id=each, address="", agents=("agent",), started_ms=0) for each in living)
@@ -183,17 +193,22 @@ def question(facts: Facts) -> Message | None:
     return Message(message_id="q", role=Role.AGENT, parts=(Part(text="what?"),), reference_task_ids=children)
 
 
+def placed(facts: Facts) -> Placed | None:
+    """The record that the task's status keeps of a sleep."""
+    return Placed("1", wakes_ms=1, wakes_on_message=True) if facts.get("a message wakes it") == "yes" else None
+
+
 def stored(facts: Facts) -> Stored:
     """The task as the facts say."""
     state, said = STATE[facts["state"]], Message(message_id="m", role=Role.USER, parts=(Part(text="hi"),))
-    events: list[Event] = [Submitted(said, AT), StatusChanged(state, AT, message=question(facts))]
+    events: list[Event] = [Submitted(said, AT), StatusChanged(state, AT, message=question(facts), placed=placed(facts))]
     return Stored(
         head=HEAD,
         seq=2,
         epoch=EPOCH,
         state=state,
         status_ms=0,
-        holder={**LEASES, **OWNERS}[facts.get("lease", "nobody")],
+        holder=HOLDERS[facts.get("lease", "nobody")],
         cancel_requested=False,
         snapshot=None,
         events=tuple(Logged(seq, event) for seq, event in enumerate(events, 1)),
@@ -226,20 +241,26 @@ class Place:
             clock=clock,
             loop=asyncio.get_running_loop(),
             past=past,
+            state=store.state,
             files=files,
             bounds=bounds,
             server="",
             effects=effects,
             stopping=stopping,
             suspend_max_s=SETTINGS.suspend_max_s,
+            suspend_after_s=SETTINGS.suspend_after_s,
+            max_steps=SETTINGS.max_steps,
             retry_s=SETTINGS.retry_s,
         )
         self.ends = TaskEnds(self.leases, self.runs, clock, store.worker_leases)
         errands = Errands(self.tasks, self.ends, effects, stopping, retry_s=SETTINGS.retry_s)
         auto = AutoRuns(services, errands, None)
-        supervisor = Supervisor(self.leases, self.runs, self.tasks, self.ends, errands, auto, services)
+        versions = CodeVersions(self.leases, self.ends, Neighbours(store, self.leases, 1), clock, 1)
+        supervisor = Supervisor(self.leases, self.runs, self.tasks, self.ends, versions, errands, auto, services)
         self.webhooks = webhook_operations(store, self.tasks, self.leases)
-        self.intake = Intake(store, self.tasks, supervisor, auto, services, SETTINGS, self.webhooks)
+        self.intake = Intake(
+            store, self.tasks, supervisor, auto, services, SETTINGS, self.webhooks, TaskSpending(store)
+        )
         self.engine = Engine(store, {"agent": self.runner}, clock=clock, settings=SETTINGS, holder=HERE)
 
     async def load(self) -> Any:
@@ -258,15 +279,16 @@ def webhook_operations(store: Any, tasks: Tasks, leases: TaskLeases) -> WebhookO
     return WebhookOperations(store, tasks, leases, Silence())
 
 
-def message(push: bool) -> SendMessage:
-    """A caller's message to the task, perhaps with a webhook."""
+def message(push: bool, answers: str = "") -> SendMessage:
+    """A caller's message to the task, perhaps with a webhook, or as the answer to one question."""
     said = Message(message_id="further", role=Role.USER, parts=(Part(text="this"),), task_id="task")
-    return SendMessage(message=said, push_config=PushConfig(url="https://example.org/new", id="new") if push else None)
+    config = PushConfig(url="https://example.org/new", id="new") if push else None
+    return SendMessage(message=said, push_config=config, answers=answers)
 
 
 async def send(place: Place, task: Any, facts: Facts, operator: str | None = None) -> None:
     """A caller's message, or an operator's answer."""
-    operation = message(facts.get("with a webhook") == "yes")
+    operation = message(facts.get("with a webhook") == "yes", ANSWERS[facts.get("answers", "whatever is asked")])
     runner = place.runner if facts["agent"] != "elsewhere" else None
     await place.intake.take(runner, call(operation, operator=operator), operation)
 
@@ -335,9 +357,24 @@ def words(facts: Facts) -> WriteWords:
     return WriteWords((StatusChanged(says, AT),), says, change)
 
 
+def sleeping(facts: Facts) -> WriteWords:
+    """A worker says that its task sleeps."""
+    change = WorkerLeaseChange(LEASE, over=True) if facts["under a lease"] == "yes" else None
+    return WriteWords((StatusChanged(W, AT),), W, change, wakes_ms=2)
+
+
 def leasing(facts: Facts) -> LeaseToWorker:
     """A worker takes the task."""
-    return LeaseToWorker(WorkerLeaseChange(LEASE, granted_ms=1), answered=BOTH[facts["answered"]])
+    begins_with = "2" if BOTH[facts["names a version"]] else ""
+    return LeaseToWorker(WorkerLeaseChange(LEASE, granted_ms=1), BOTH[facts["answered"]], begins_with)
+
+
+def switching_off() -> SwitchOff:
+    """An operator has disabled the agent."""
+    said = Message(
+        message_id="e", role=Role.AGENT, parts=(Part(text="out of service"),), metadata={"reason": "because"}
+    )
+    return SwitchOff(Intervened("op", "cancel", AT), StatusChanged(TaskState.CANCELED, AT, message=said))
 
 
 def ask_rules(request: Callable[[Facts], Request]) -> Callable[[Any, Any, Facts], Awaitable[Any]]:
@@ -353,6 +390,12 @@ REQUESTS: dict[str, Kind] = {
         keeper_is_alive=BOTH,
         agent=AGENTS,
         one_message=BOTH,
+    ),
+    "AddMessage to a task that may sleep": Kind(
+        send, lease=(*SLEEPERS, "elsewhere"), agent=AGENTS, one_message=BOTH, a_message_wakes_it=BOTH
+    ),
+    "AddMessage that answers one question": Kind(
+        send, run=("none", "asks under the lease"), agent=AGENTS, answers=("this question", "another question")
     ),
     "AddMessage with a webhook": Kind(
         send, run=("none", "at work under the lease"), agent=AGENTS, with_a_webhook=("yes",), webhooks=(1, 19, 20)
@@ -385,18 +428,35 @@ REQUESTS: dict[str, Kind] = {
         run=RUNS,
         epoch=EPOCHS,
     ),
+    "HandOver": Kind(
+        lambda place, task, facts: place.leases.hand_over(task, EPOCHS[facts["epoch"]], ELSEWHERE),
+        lease=LEASES,
+        run=RUNS,
+        epoch=EPOCHS,
+    ),
+    "PutAside": Kind(
+        lambda place, task, facts: place.leases.put_aside(task, EPOCHS[facts["epoch"]], 2),
+        lease=LEASES,
+        run=RUNS,
+        epoch=EPOCHS,
+    ),
     "Disown": Kind(lambda place, task, _: place.leases.disown(task), lease=LEASES, run=RUNS, keeper=KEEPERS),
     "EndTask": Kind(
         end, lease=LEASES, run=("none", "at work under the lease"), keeper=KEEPERS, epoch=("none", *EPOCHS)
     ),
+    "SwitchOff": Kind(ask_rules(lambda _: switching_off()), lease=HOLDERS, keeper=(NOBODY, ELSEWHERE)),
     "WritePage": Kind(say, lease=LEASES, keeper=KEEPERS, says=STATE),
-    "LeaseToWorker": Kind(ask_rules(leasing), lease=OWNERS, answered=BOTH),
+    "WritePage that puts the task to sleep": Kind(
+        ask_rules(lambda facts: WritePage((StatusChanged(W, AT),), EPOCH, W, 1, wakes_ms=2)), lease=LEASES
+    ),
+    "LeaseToWorker": Kind(ask_rules(leasing), lease=OWNERS, answered=BOTH, names_a_version=BOTH),
     "EndWorkerLease": Kind(
         ask_rules(lambda facts: EndWorkerLease(WorkerLeaseChange(LEASE, over=True))),
         lease=OWNERS,
         keeper=(NOBODY, ELSEWHERE),
     ),
     "WriteWords": Kind(ask_rules(words), lease=OWNERS, keeper=(NOBODY, ELSEWHERE), says=STATE, under_a_lease=BOTH),
+    "WriteWords that put the task to sleep": Kind(ask_rules(sleeping), lease=OWNERS, under_a_lease=BOTH),
 }
 """The kinds of requests, by the names that the rules have for them."""
 
@@ -442,6 +502,7 @@ def show(append: Any) -> dict[str, Any]:
         lease = "the worker's that has one of its own, else nobody"
     elif append.holder is not None:
         lease = f"{append.holder}, offered for {append.offered_ms} ms" if append.offered_ms else append.holder
+        lease += "" if append.wakes_ms is None else f" until {append.wakes_ms}"
     elif append.release:
         lease = f"nobody, kept by {append.keeper or NOBODY}"
     return {

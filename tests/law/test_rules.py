@@ -16,11 +16,13 @@ from dragoman.engine.rules import (
     EndTask,
     EndWorkerLease,
     GiveBack,
+    HandOver,
     LawRule,
     LeaseChange,
     LeaseToWorker,
     NoteCancel,
     OperatorAnswer,
+    PutAside,
     Request,
     UseClaim,
     View,
@@ -35,20 +37,20 @@ from dragoman.model.lifecycle import FOLLOWS
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import TERMINAL, TaskState
-from dragoman.store.api import TaskEnded
+from dragoman.store.api import ASLEEP, TaskEnded
 from dragoman.store.outbox import Registration
 from dragoman.store.worker_leases import WORKER, WorkerLeaseChange
 from tests.law.decisions import (
+    ANSWERS,
     AT,
     ELSEWHERE,
     EPOCH,
     EPOCHS,
     HEAD,
     HERE,
+    HOLDERS,
     KEEPERS,
     LEASE,
-    LEASES,
-    OWNERS,
     REQUESTS,
     RUNS,
     STATE,
@@ -57,6 +59,8 @@ from tests.law.decisions import (
     leasing,
     question,
     show,
+    sleeping,
+    switching_off,
     words,
 )
 from tests.law.stage import told
@@ -78,7 +82,7 @@ def view_of(facts: Facts) -> View:
         head=HEAD,
         state=STATE[facts["state"]],
         epoch=EPOCH + (facts.get("leased anew meanwhile") == "yes"),
-        holder={**LEASES, **OWNERS}[facts.get("lease", "nobody")],
+        holder=HOLDERS[facts.get("lease", "nobody")],
         keeper=keeper,
         question=question(facts),
         here=HERE,
@@ -88,6 +92,7 @@ def view_of(facts: Facts) -> View:
         served=agent != "elsewhere",
         waits=agent == "here, and waits to be taken on",
         closed=stopping,
+        wakes_on_message=facts.get("a message wakes it") == "yes",
     )
 
 
@@ -96,11 +101,12 @@ def request_of(name: str, facts: Facts) -> Request:
     received = MessageReceived(SAID, "")
     push = Registration(config=PushConfig(url="https://example.org/new", id="new"), host="")
     match name:
-        case "AddMessage" | "AddMessage with a webhook":
+        case name if name.startswith("AddMessage"):
             one = facts.get("one message") == "yes" and facts["agent"] != "elsewhere"
-            attached = facts["run"] != "none"
-            if name == "AddMessage":
-                return AddMessage(received, one_message=one, in_order=attached)
+            attached = facts.get("run", "none") != "none"
+            if "webhooks" not in facts:
+                answers = ANSWERS[facts.get("answers", "whatever is asked")]
+                return AddMessage(received, one_message=one, in_order=attached, answers=answers)
             place = "configuration.taskPushNotificationConfig.id"
             return AddMessage(received, push=push, in_order=attached, webhooks=facts["webhooks"] + 1, place=place)
         case "OperatorAnswer":
@@ -117,6 +123,10 @@ def request_of(name: str, facts: Facts) -> Request:
             return WithdrawQuestion("child")
         case "GiveBack":
             return GiveBack(EPOCHS[facts["epoch"]])
+        case "HandOver":
+            return HandOver(EPOCHS[facts["epoch"]], ELSEWHERE)
+        case "PutAside":
+            return PutAside(EPOCHS[facts["epoch"]], 2)
         case "Disown":
             return Disown()
         case "EndTask":
@@ -125,15 +135,21 @@ def request_of(name: str, facts: Facts) -> Request:
             )
             end = StatusChanged(TaskState.FAILED, AT, message=said)
             return EndTask(end, EPOCHS.get(facts["epoch"]))
+        case "SwitchOff":
+            return switching_off()
         case "WritePage":
             says = STATE[facts["says"]]
             return WritePage((StatusChanged(says, AT),), EPOCH, says, 1)
+        case "WritePage that puts the task to sleep":
+            return WritePage((StatusChanged(TaskState.WORKING, AT),), EPOCH, TaskState.WORKING, 1, wakes_ms=2)
         case "LeaseToWorker":
             return leasing(facts)
         case "EndWorkerLease":
             return EndWorkerLease(WorkerLeaseChange(LEASE, over=True))
         case "WriteWords":
             return words(facts)
+        case "WriteWords that put the task to sleep":
+            return sleeping(facts)
         case _:
             raise ValueError(name)
 
@@ -214,18 +230,19 @@ def test_a_changed_rule_is_noticed(
     law = list(rules.LAW[request_type])
     law[number] = mutated
     monkeypatch.setitem(rules.LAW, request_type, tuple(law))  # type: ignore[arg-type]
-    for state, then in rules.PAGES:
-        monkeypatch.setitem(rules.PAGES, (state, then), rules.find_page_rule(state, then))  # type: ignore[arg-type]
-    for state, then, by_lease in rules.WORDS:
-        rule = rules.find_words_rule(state, then, by_lease=by_lease)
-        monkeypatch.setitem(rules.WORDS, (state, then, by_lease), rule)  # type: ignore[arg-type]
+    for state, then, sleeps in rules.PAGES:
+        rule = rules.find_page_rule(state, then, sleeps=sleeps)
+        monkeypatch.setitem(rules.PAGES, (state, then, sleeps), rule)  # type: ignore[arg-type]
+    for state, then, by_lease, sleeps in rules.WORDS:
+        rule = rules.find_words_rule(state, then, by_lease=by_lease, sleeps=sleeps)
+        monkeypatch.setitem(rules.WORDS, (state, then, by_lease, sleeps), rule)  # type: ignore[arg-type]
     assert any(True for name in kinds(request_type) for _ in wrong(name))
 
 
 def test_what_the_rules_write_may_follow() -> None:
     for name in REQUESTS:
         for _, view, request in CASES[name]:
-            if name in ("WritePage", "WriteWords"):  # nobody puts what may not follow: see `RunWriter.put`
+            if name.startswith(("WritePage", "WriteWords")):  # nobody puts what may not follow: see `RunWriter.put`
                 continue
             try:
                 decision = rules.decide(view, request, NOW_MS)
@@ -242,13 +259,13 @@ def test_what_the_rules_write_may_follow() -> None:
 # -- the tables of agents' words ---------------------------------------------------------------------------------------
 
 
-HOLDERS = {"this replica": HERE, "nobody": None, "another replica": ELSEWHERE, "a worker": WORKER}
+PLACES = {"this replica": HERE, "nobody": None, "another replica": ELSEWHERE, "a worker": WORKER, "asleep": ASLEEP}
 
 
 def stands(row: dict[str, Any]) -> tuple[TaskState, str | None, int]:
     """The state, the holder and the growth of the epoch that a row ends with."""
     holder, _, epoch = row["lease"].rpartition(", epoch +")
-    return STATE[row["state"]], HOLDERS[holder], int(epoch)
+    return STATE[row["state"]], PLACES[holder], int(epoch)
 
 
 def follow(decision: Decision, state: TaskState, holder: str | None) -> tuple[TaskState, str | None, int]:
@@ -273,13 +290,16 @@ def test_the_rules_lead_where_the_words_of_agents_lead(table: str) -> None:
             view = View(HEAD, state, EPOCH, holder, here=HERE)
             request: Request
             then = [event.state for event in events if isinstance(event, StatusChanged)]
-            if table == "worker" and stands(row)[2]:  # a worker takes the task
+            by_lease = WorkerLeaseChange(LEASE) if holder not in (None, ASLEEP) else None
+            if table == "worker" and stands(row)[1:] == (ASLEEP, 1):
+                request = WriteWords(events, state, by_lease, wakes_ms=2)
+            elif table == "worker" and stands(row)[2]:  # a worker takes the task
                 answered = state is TaskState.WORKING and bool(events)
                 request = LeaseToWorker(WorkerLeaseChange(LEASE, granted_ms=1), answered=answered)
             elif table == "worker" and row["events"] == ["working"] and stands(row)[1] is None:  # and gives it back
                 request = EndWorkerLease(WorkerLeaseChange(LEASE, over=True))
             elif table == "worker" and events:
-                request = WriteWords(events, then[-1] if then else state, WorkerLeaseChange(LEASE) if holder else None)
+                request = WriteWords(events, then[-1] if then else state, by_lease)
             elif table == "worker":
                 continue
             elif not events and stands(row) != (state, holder, 0):

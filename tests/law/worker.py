@@ -144,6 +144,12 @@ ANSWERED_LATE = after(ASKED_AND_EXPIRED, sends("this"))
 
 DELEGATING = after(REPORTED, acts("delegate", agent="other", message="do it", delegation=1))
 
+STEPPING = after(REPORTED, acts("step", number=1, name="pay", at_most_once=True))
+
+STEPPED = after(STEPPING, acts("step-result", number=1, name="pay", result=12))
+
+ASLEEP = after(REPORTED, acts("sleep", number=1, seconds=60))
+
 RESTARTED = after(REPORTED, WorkerStage.crash)
 
 SITUATIONS: dict[str, Callable[[], WorkerStage]] = {
@@ -165,6 +171,14 @@ SITUATIONS: dict[str, Callable[[], WorkerStage]] = {
     "delegation 1 is over": after(DELEGATING, WorkerStage.end_delegated),
     "canceled": after(REPORTED, cancel),
     "completed": after(REPORTED, acts("complete")),
+    "step 1 is begun": STEPPING,
+    "step 1 is recorded": STEPPED,
+    "step 1 is begun, and leased again": after(STEPPING, waits(LEASE_S + 1), WorkerStage.take),
+    "step 1 is recorded, and leased again": after(STEPPED, waits(LEASE_S + 1), WorkerStage.take),
+    "step 1 is recorded, and leased again by one that replays": after(
+        STEPPED, waits(LEASE_S + 1), lambda stage: stage.take(replays=True)
+    ),
+    "asleep": ASLEEP,
     "restarted": RESTARTED,
     "restarted, and leased again": after(RESTARTED, WorkerStage.take),
 }
@@ -211,6 +225,17 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "fail": ("fail", {"message": "no"}),
     "release": ("release", {}),
     "history": ("history", {}),
+    "step 1": ("step", {"number": 1, "name": "pay"}),
+    "step 1 with another name": ("step", {"number": 1, "name": "ship"}),
+    "step 1 at most once": ("step", {"number": 1, "name": "pay", "at_most_once": True}),
+    "step 1 at most once, decided by the worker": (
+        "step",
+        {"number": 1, "name": "pay", "at_most_once": True, "uncertain": 0},
+    ),
+    "step-result 1": ("step-result", {"number": 1, "name": "pay", "result": 12}),
+    "sleep 1": ("sleep", {"number": 1, "seconds": 60}),
+    "sleep 1, kept": ("sleep", {"number": 1, "seconds": 60, "keep": True}),
+    "step-result 2": ("step-result", {"number": 2, "name": "ship", "failure": {"type": "Lost", "text": "no"}}),
 }
 
 REPORTS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -4,11 +4,12 @@ import asyncio
 import gzip
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from dragoman.net.egress import Egress, checked
+from dragoman.net.address import Guard, Resolver
+from dragoman.net.egress import Egress, EgressRules, checked
 from dragoman.net.errors import AddressRefused, BadUrl, Broken, TimedOut, TooLarge, Unreachable
 from tests.net.peer import DEADLINE_S, Peer, hangs, nobody, raw, says, status
 
@@ -164,6 +165,36 @@ async def test_the_policy_is_asked_about_every_address_before_it_is_dialled(peer
     assert asked[0] == "127.0.0.1"
     assert len(asked) >= 2
     assert peer.asked == []
+
+
+async def test_a_host_that_is_exempt_from_the_policy_is_dialled_and_no_other_name_of_it(peer: Peer) -> None:
+    guard, resolver = Guard(["LocalHost."]), Resolver()
+    egress = EgressRules(guard, guard.named, resolver).make_egress()
+    peer.scripts["GET /"] = says({})
+    assert (await egress.request("GET", peer.url.replace("127.0.0.1", "localhost") + "/", timeout_s=60.0)).ok
+    with pytest.raises(AddressRefused):
+        await egress.request("GET", peer.url + "/", timeout_s=60.0)
+    assert len(peer.asked) == 1
+    await egress.close()
+    await resolver.close()
+
+
+class SilentNames:
+    """A resolver whose look-ups hang."""
+
+    async def addresses(self, host: str) -> Sequence[str]:
+        """Never answers."""
+        await asyncio.Event().wait()
+        return ()
+
+
+async def test_a_name_that_is_looked_up_for_too_long_is_a_connection_that_is_not_made() -> None:
+    egress = Egress(resolver=SilentNames(), connect_timeout_s=0.05)
+    with pytest.raises(Unreachable, match="no connection in time") as caught:
+        async with asyncio.timeout(5.0):
+            await egress.request("POST", "http://agent.example/", body=b"{}", timeout_s=60.0)
+    assert not caught.value.sent
+    await egress.close()
 
 
 @pytest.mark.parametrize(

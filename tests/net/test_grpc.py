@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dragoman.net.address import Guard, Resolver
 from dragoman.net.dialer import operator_named
-from dragoman.net.egress import Egress
+from dragoman.net.egress import Egress, EgressRules
 from dragoman.net.errors import AddressRefused, BadUrl, Broken, EgressError, TimedOut, TooLarge, Unreachable
 from dragoman.net.grpc import GrpcEgress, GrpcReply
 from dragoman.net.grpc.dialer import CALLS_MAX, GrpcChannel
@@ -482,6 +482,20 @@ async def test_an_address_that_may_not_be_called_is_not_dialled(peer: GrpcPeer) 
         assert not found.dialled
 
 
+async def test_a_host_that_is_exempt_is_dialled_and_no_other_name_of_it(peer: GrpcPeer) -> None:
+    guard = Guard(["inward.test"])
+    async with answering() as names:
+        resolver = Resolver(servers=[names.address], kept_s=0)
+        egress = EgressRules(guard, guard.named, resolver).make_egress()
+        for name in ("inward.test", "other.test"):
+            names.has(name, "127.0.0.1")
+        assert (await ask(egress.grpc, at(peer.port, "inward.test"))).ok
+        with pytest.raises(AddressRefused):
+            await ask(egress.grpc, at(peer.port, "other.test"))
+        await egress.close()
+        await resolver.close()
+
+
 async def test_a_name_that_changes_its_address_is_dialled_where_it_was_allowed(peer: GrpcPeer) -> None:
     """127.0.0.1 stands for the open internet here, and 127.0.0.2 for what a guard protects."""
 
@@ -594,6 +608,33 @@ async def test_a_host_that_moved_gets_new_calls_at_its_new_address_and_keeps_old
             gate.set()
             assert (await read_all(flow))[0] == [b"ended"]
     assert ECHO not in old.methods
+
+
+class NamesOnce:
+    """A resolver that answers once. Later look-ups hang."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def addresses(self, host: str) -> Sequence[str]:
+        """Loopback, the first time."""
+        self.asked += 1
+        if self.asked > 1:
+            await asyncio.Event().wait()
+        return ("127.0.0.1",)
+
+
+async def test_a_call_does_not_wait_for_a_host_that_cannot_be_looked_up_again(
+    peer: GrpcPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.net.grpc.dialer.LOOKUP_S", 0.0)
+    names = NamesOnce()
+    egress = Egress(resolver=names, connect_timeout_s=0.5, max_answer_bytes=SMALL)
+    async with asyncio.timeout(20.0):
+        for _ in range(2):
+            assert (await ask(egress.grpc, at(peer.port, "slow.test"))).ok
+    assert names.asked == 2
+    await egress.close()
 
 
 async def test_a_refused_address_is_passed_over_for_one_that_is_allowed(peer: GrpcPeer) -> None:

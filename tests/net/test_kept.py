@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 import uvloop
 
-from dragoman.net.connection import HELD_BYTES_MAX, ConnectionEnd, HttpConnection
+from dragoman.net.connection import HELD_BYTES_MAX, NEVER, ConnectionEnd, HttpConnection
+from dragoman.net.dialer import missing_answer
 from dragoman.net.egress import Egress
 from dragoman.net.errors import BadUrl, Broken, Unreachable
 from dragoman.net.exchange import HttpAnswer
@@ -64,7 +65,7 @@ class Prompt(asyncio.Transport):
 
     def __init__(self, connection: HttpConnection) -> None:
         super().__init__({"ssl_object": "so that it needs no socket"})
-        self.silent = False
+        self.silent = self.closing = False
         self._connection = connection
 
     def write(self, data: object) -> None:
@@ -73,6 +74,9 @@ class Prompt(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return 0
+
+    def is_closing(self) -> bool:
+        return self.closing
 
     def abort(self) -> None:
         pass
@@ -170,6 +174,20 @@ async def test_only_what_may_be_made_twice_is_when_its_kept_connection_ends(
             assert caught.value.sent
         assert len(asked) == 1 + made
         await egress.close()
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_request_for_which_the_connection_ended_too_early_was_not_sent(told: bool) -> None:
+    connection = HttpConnection(("http", "h", 80), SimpleNamespace(forget=lambda connection: None))
+    transport = Prompt(connection)
+    connection.connection_made(transport)
+    transport.closing = True
+    if told:
+        connection.connection_lost(None)
+    await connection.ask(b"request", HttpAnswer(), NEVER)
+    connection.finish()
+    error = missing_answer(connection, "http://h/", 1.0)
+    assert (connection.wrote, error.sent, type(error)) == (False, False, Unreachable)
 
 
 async def test_a_stream_whose_kept_connection_ends_is_opened_once_more(egress: Egress) -> None:

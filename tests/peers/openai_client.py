@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import openai
 from openai import AsyncOpenAI, AsyncStream
-from openai.types.chat import ChatCompletionChunk
+from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 from report import Scenario, run, selected
 
 E = TypeVar("E", bound=openai.APIError)
@@ -68,7 +68,16 @@ async def question(chat: AsyncOpenAI) -> None:
     for word in ("Lyon", "Oslo"):
         answer = await ask(model="trip", messages=[{"role": "user", "content": word}], extra_headers=task)
         said.append(answer.parse().choices[0].message.content)
-    assert said == ["From where?", "To where?", "Booked: from Lyon to Oslo"], said
+    assert [str(text).partition("\n\n[//]: # (")[0] for text in said] == [
+        *("From where?", "To where?", "Booked: from Lyon to Oslo")
+    ], said
+    turns: list[ChatCompletionMessageParam] = []
+    for word, shown in (("book", "From where?"), ("Lyon", "To where?"), ("Oslo", "Booked: from Lyon to Oslo")):
+        turns.append({"role": "user", "content": word})
+        repeated = await chat.chat.completions.create(model="trip", messages=turns)
+        content = repeated.choices[0].message.content or ""
+        assert content.startswith(shown), content
+        turns.append({"role": "assistant", "content": content})
 
 
 async def refused(kind: type[E], asked: Awaitable[object]) -> E:

@@ -37,10 +37,17 @@ CHECKS = (
 )
 """Without negative_data_rejection, as any clear spelling of a request is understood."""
 
-OPEN = frozenset({"AgentCard", "AgentCapabilities", "Empty", "ErrorStatus"})
+OPEN = frozenset({"AgentCard", "AgentCapabilities", "CardV03", "Empty", "ErrorStatus"})
 """Schemas whose answers may have more members, such as a card for both versions."""
 
-SETTINGS = '[phases.coverage]\nunexpected-methods = ["PATCH"]\n'
+SETTINGS = """
+[phases.coverage]
+unexpected-methods = ["PATCH"]
+
+[checks.not_a_server_error]
+expected-statuses = ["2xx", "3xx", "4xx", 501]
+"""
+"""A2A 0.3 has the status 501 for what an agent does not support."""
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 

@@ -64,12 +64,22 @@ OPENAI = _python("DRAGOMAN_PEER_OPENAI", ".venv-openai")
 FASTA2A = _python("DRAGOMAN_PEER_FASTA2A", ".venv-fasta2a")
 PYTHON_A2A = _python("DRAGOMAN_PEER_PYTHON_A2A", ".venv-python-a2a")
 MCP = _python("DRAGOMAN_PEER_MCP", ".venv-mcp")
+MCP2 = _python("DRAGOMAN_PEER_MCP2", ".venv-mcp2")
+IDPYOIDC = _python("DRAGOMAN_PEER_IDPYOIDC", ".venv-idpyoidc")
 CHAT = frozenset(
     {"models", "completion", "stream", "question", "unknown_model", "failed", "failed_stream", "rejected", "history"}
 )
+RESPONSES = frozenset(
+    {"create", "stream", "background", "question", "cancel", "delete", "items", "conversation", "files", "refusals"}
+    | {"fields"}
+)
+OVER_OPENAI = frozenset({"completion", "stream", "question"})
 TOOLS = frozenset(
     {"tools", "call", "progress", "logs", "cancel", "leave", "question", "elicitation", "declined", "files", "failed"}
     | {"schemas", "unknown_tool", "message_or_task"}
+)
+WITHOUT_SESSION = frozenset(
+    {"tools", "call", "progress", "question", "elicitation", "declined", "files", "failed", "unknown_tool"}
 )
 OF_FASTA2A = frozenset(
     {"send_and_get", "blocking", "answered_at_once", "context", "stream", "question", "question_ends_stream"}
@@ -88,9 +98,14 @@ PEERS = {
     "python-1": Peer(HERE / "sdk1.py", SDK1, SDK1, BOTH_VERSIONS),
     "python-0.3": Peer(HERE / "sdk03.py", SDK03, SDK03, ONLY_0_3),
     "openai": Peer(HERE / "openai_client.py", OPENAI, OPENAI, ("chat",), CHAT),
+    "responses": Peer(HERE / "responses_client.py", OPENAI, OPENAI, ("responses",), RESPONSES),
+    "openai-agents": Peer(HERE / "openai_agents_client.py", OPENAI, OPENAI, ("chat", "responses"), OVER_OPENAI),
+    "langchain": Peer(HERE / "langchain_client.py", OPENAI, OPENAI, ("chat", "responses"), OVER_OPENAI),
     "fasta2a": Peer(HERE / "fasta2a_client.py", FASTA2A, FASTA2A, MOUNTS, OF_FASTA2A),
     "python-a2a": Peer(HERE / "python_a2a_client.py", PYTHON_A2A, PYTHON_A2A, MOUNTS, OF_PYTHON_A2A),
     "mcp": Peer(HERE / "mcp_client.py", MCP, MCP, ("mcp",), TOOLS),
+    "mcp-2": Peer(HERE / "mcp2_client.py", MCP2, MCP2, ("mcp",), WITHOUT_SESSION),
+    "js-openai": Peer(HERE / "js" / "openai.mjs", NODE, MODULES / "openai", ("chat", "responses"), OVER_OPENAI),
     "js-1": Peer(HERE / "js" / "sdk1.mjs", NODE, MODULES / "a2a-js-1", BOTH_VERSIONS),
     "js-0.3": Peer(HERE / "js" / "sdk03.mjs", NODE, MODULES / "a2a-js-0.3", ONLY_0_3),
 }

@@ -6,7 +6,7 @@
 import os
 import select
 import subprocess
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,22 +106,27 @@ def lanes(chosen: list[Lane]) -> pytest.MarkDecorator:
 
 
 @contextmanager
-def started(names: Iterable[str], folder: Path) -> Iterator[dict[str, str]]:
-    """Where each server is whose environment is there; all are started at once, and end when their input does."""
+def started(names: Iterable[str], folder: Path, ledgers: Mapping[str, Path] | None = None) -> Iterator[dict[str, str]]:
+    """Where each server is whose environment is there; all are started at once, and end when their input does.
+
+    Several servers of one kind have a number behind it: `python-1/2`. Each writes what it executes into its ledger.
+    """
     running: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for name in names:
-            server = SERVERS[name]
+            server = SERVERS[name.partition("/")[0]]
             if server.needs.exists():
-                with (folder / name).open("wb") as log:
+                environ = {**os.environ, "LEDGER": str(ledgers[name])} if ledgers and name in ledgers else None
+                with _log(folder, name).open("wb") as log:
                     running[name] = subprocess.Popen(
                         [*ENDS_WITH_US, server.runtime, server.script],
                         stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE,
                         stderr=log,
+                        env=environ,
                     )
         deadline = monotonic() + START_TIMEOUT_S
-        yield {name: _url(process, folder / name, deadline) for name, process in running.items()}
+        yield {name: _url(process, _log(folder, name), deadline) for name, process in running.items()}
     finally:
         for process in running.values():
             assert process.stdin is not None
@@ -140,6 +145,10 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Where the servers are."""
     with started(SERVERS, tmp_path_factory.mktemp("servers")) as urls:
         yield urls
+
+
+def _log(folder: Path, name: str) -> Path:
+    return folder / name.replace("/", "-")
 
 
 def _url(process: subprocess.Popen[bytes], log: Path, deadline: float) -> str:

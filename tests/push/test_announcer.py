@@ -13,7 +13,7 @@ from dragoman.dialects.api import PushForm, Stands, Told
 from dragoman.dialects.beeos.encode import FORM as BEEOS
 from dragoman.dialects.evoai.encode import FORM as EVOAI
 from dragoman.dialects.protoagent.encode import FORM as PROTOAGENT
-from dragoman.engine.announcements import Audience, PutOff, Step
+from dragoman.engine.announcements import Audience, PutOff, WebhookStep
 from dragoman.model.errors import InvalidParams
 from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.lifecycle import Fold
@@ -64,7 +64,11 @@ def announcer(guard: Guard | None = None, **forms: PushForm) -> WebhookAnnouncer
 
 
 def render(
-    announcer: WebhookAnnouncer, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
+    announcer: WebhookAnnouncer,
+    head: TaskHead,
+    configs: Sequence[PushConfig],
+    steps: Sequence[WebhookStep],
+    put_off: PutOff,
 ) -> tuple[Delivery, ...]:
     return announcer.deliveries(head, configs, steps, put_off)[0]
 
@@ -77,11 +81,11 @@ def record(state: TaskState, *artifacts: Artifact, seq: int = 2) -> Record:
     return Record(head=HEAD, seq=seq, status=TaskStatus(state=state, timestamp=TIME), artifacts=artifacts)
 
 
-def step_of(event: Event | None, after: Record, whole: tuple[str, ...] = ()) -> Step:
-    return Step(seq=after.seq, event=event, state=after.state, stands=lambda: after, whole=whole)
+def step_of(event: Event | None, after: Record, whole: tuple[str, ...] = ()) -> WebhookStep:
+    return WebhookStep(seq=after.seq, event=event, state=after.state, stands=lambda: after, whole=whole)
 
 
-def status(state: TaskState, *artifacts: Artifact, seq: int = 2, whole: tuple[str, ...] = ()) -> Step:
+def status(state: TaskState, *artifacts: Artifact, seq: int = 2, whole: tuple[str, ...] = ()) -> WebhookStep:
     return step_of(StatusChanged(state, TIME), record(state, *artifacts, seq=seq), whole)
 
 
@@ -122,7 +126,7 @@ def test_a_task_is_not_folded_for_a_status_that_is_told_without_it() -> None:
     def stands() -> Record:
         raise AssertionError
 
-    step = Step(seq=2, event=StatusChanged(TaskState.WORKING, TIME), state=TaskState.WORKING, stands=stands)
+    step = WebhookStep(seq=2, event=StatusChanged(TaskState.WORKING, TIME), state=TaskState.WORKING, stands=stands)
     configs = [config("w"), config("v", dialect="beeos"), config("u", dialect="protoagent")]
     deliveries = render(announcer(beeos=BEEOS, protoagent=PROTOAGENT), HEAD, configs, [step], PutOff())
     assert [each.config_id for each in deliveries] == ["w", "v"]
@@ -133,7 +137,7 @@ def test_a_task_is_not_folded_for_an_artifact_that_is_whole_at_once() -> None:
         raise AssertionError
 
     event = ArtifactChunk(MADE, last_chunk=True)
-    step = Step(seq=2, event=event, state=TaskState.WORKING, stands=stands, whole=("a",), changes=False)
+    step = WebhookStep(seq=2, event=event, state=TaskState.WORKING, stands=stands, whole=("a",), changes=False)
     deliveries = render(announcer(), HEAD, [config("w"), config("v", events=("completed",))], [step], PutOff())
     assert [each.config_id for each in deliveries] == ["w"]
     assert json.loads(deliveries[0].body)["artifactUpdate"]["artifact"]["artifactId"] == "a"
@@ -306,14 +310,14 @@ def made_of(size: int, key: str = "a") -> Artifact:
     return Artifact(artifact_id=key, parts=(Part(text="x" * size),))
 
 
-def one_more(seq: int, *artifacts: Artifact) -> Step:
+def one_more(seq: int, *artifacts: Artifact) -> WebhookStep:
     """An artifact has become whole, and nothing else has changed."""
     event = ArtifactChunk(artifacts[-1], last_chunk=True)
     working = record(TaskState.WORKING, *artifacts, seq=seq)
     return replace(step_of(event, working, (artifacts[-1].artifact_id,)), changes=False)
 
 
-def reported(seq: int, *artifacts: Artifact) -> Step:
+def reported(seq: int, *artifacts: Artifact) -> WebhookStep:
     return replace(status(TaskState.WORKING, *artifacts, seq=seq), changes=False)
 
 
@@ -379,7 +383,7 @@ def test_how_a_large_task_stands_is_always_told() -> None:
 
 
 def test_a_large_artifact_that_goes_on_after_it_was_whole_is_told_when_the_task_settles() -> None:
-    def again(seq: int, size: int) -> Step:
+    def again(seq: int, size: int) -> WebhookStep:
         return replace(one_more(seq, made_of(size)), again=True)
 
     large, put_off = EACH_BYTES_MAX + 1, PutOff()
@@ -515,7 +519,7 @@ END = status(TaskState.COMPLETED, MADE)
     ],
 )
 def test_an_artifact_is_sent_or_put_off(
-    step: Step, late: bool, put_off: PutOff, size: int, sent: bool, after: PutOff
+    step: WebhookStep, late: bool, put_off: PutOff, size: int, sent: bool, after: PutOff
 ) -> None:
     body, found = render_part(HEAD, step, put_off, form_of(size), News(MADE, "artifact", late))
     assert (body is not None, found) == (sent, after)
@@ -531,7 +535,9 @@ def test_an_artifact_is_sent_or_put_off(
         (END, PutOff(dialects=frozenset({"x", "y"})), SMALL, True, PutOff(dialects=frozenset({"y"}))),
     ],
 )
-def test_the_whole_task_is_sent_or_put_off(step: Step, put_off: PutOff, size: int, sent: bool, after: PutOff) -> None:
+def test_the_whole_task_is_sent_or_put_off(
+    step: WebhookStep, put_off: PutOff, size: int, sent: bool, after: PutOff
+) -> None:
     body, found = render_whole(HEAD, step, put_off, "x", form_of(size), News(step.event, "working"))  # type: ignore[arg-type]
     assert (body is not None, found) == (sent, after)
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragoman.bindings.streams import Streams
+from dragoman.engine.switches import Switches
 from dragoman.server.facts import ServedAgents
 
 
@@ -18,7 +19,7 @@ class Silent:
 
 def test_the_open_streams_are_those_that_have_begun_and_not_ended() -> None:
     streams = Streams()
-    facts = ServedAgents({}, streams)
+    facts = ServedAgents({}, streams, Switches())
     first, second = Silent(), Silent()
     told = [facts.open_streams()]
     for change, stream in ((streams.enter, first), (streams.enter, second), (streams.leave, first)):

@@ -12,20 +12,28 @@ import pytest
 
 from dragoman.agents.mcp.http import HttpLink
 from dragoman.agents.mcp.tools import McpGrant, McpTools
+from dragoman.agents.model.agent import ChatAgent
+from dragoman.agents.model.pool import ModelPool, PoolEndpoint
+from dragoman.agents.model.probe import EndpointProbe
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.remote.endpoint import UpstreamEndpoint
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.attendance import Attendance
 from dragoman.bindings.mcp import Sessions
 from dragoman.bus.api import Inbox
-from dragoman.config import Config, Upstream
+from dragoman.config import Config, Model, Upstream
 from dragoman.engine.admin.administration import Administration
 from dragoman.engine.cancellations import Cancellations
 from dragoman.engine.delegated_tasks import DelegatedTasks
 from dragoman.engine.effects import Effects
 from dragoman.engine.handlers.usage import UsageExchange
+from dragoman.engine.record_reader import RecordFeed, RecordReader
 from dragoman.engine.recovery import Recovery
+from dragoman.engine.switch_watch import SwitchWatch
 from dragoman.server import running, serving
+from dragoman.server.agent_book import AgentBook
+from dragoman.server.budgets import BudgetWatch
+from dragoman.server.erasures import ErasureWatch
 from dragoman.server.files import ServedFiles
 from dragoman.server.queues import QueueWatch
 from dragoman.server.reloading import Reloading
@@ -53,6 +61,7 @@ Json = dict[str, Any]
 PLANTS: dict[str, tuple[type, str]] = {
     "sweep": (SqliteStore, "sweep"),
     "retention": (RetentionWatch, "_note"),
+    "budgets": (BudgetWatch, "run"),
     "sweep of files": (ServedFiles, "sweep"),
     "acts of commands": (AuditTable, "acts"),
     "access log": (AccessLog, "flush"),
@@ -61,12 +70,19 @@ PLANTS: dict[str, tuple[type, str]] = {
     "pulse": (Pulse, "run"),
     "hints of changes": (Administration, "hear"),
     "changes": (Administration, "run"),
+    "watch of deletions": (ErasureWatch, "run"),
+    "operators' records": (RecordReader, "run"),
+    "added agents": (RecordFeed, "next"),
+    "removed agents": (AgentBook, "run"),
     "reload": (Reloading, "_run"),
     "courier": (OutboxTables, "next_due_ms"),
     "effects": (Effects, "next"),
     "lost effects": (DelegatedTasks, "enforce"),
+    "sleepers": (Recovery, "_find_wake"),
+    "switches": (SwitchWatch, "_take_up"),
     "replicas": (LocalReplicas, "next_event"),
     "upstream: far": (UpstreamEndpoint, "watch"),
+    "endpoints: llm": (EndpointProbe, "watch"),
     "tools: tools": (HttpLink, "_listen"),
 }
 """For each job of a server on SQLite, a method that it calls."""
@@ -169,8 +185,11 @@ async def test_every_job_survives_what_nobody_foresaw_and_is_started_again(
             shutdown_grace_s=0.2,
         )
         far = UpstreamAgent(profile("far"), Upstream(url="http://127.0.0.1:9"))
+        model = Model(url="http://127.0.0.1:9", model="m")
+        pool = ModelPool([PoolEndpoint(model, "", name=name) for name in ("eu", "us")])
+        llm = ChatAgent(profile("llm"), model, pool)
         async with (
-            running(config, [echo, far, Tooled(elsewhere)]) as listening,
+            running(config, [echo, far, llm, Tooled(elsewhere)]) as listening,
             aiohttp.ClientSession(listening.url, connector=aiohttp.TCPConnector(ssl=False)) as http,
         ):
             counts = await survive(http, plants)

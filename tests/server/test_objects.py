@@ -12,6 +12,7 @@ import pytest
 
 import dragoman.bindings.grpc  # noqa: F401  # so that its classes are watched, too
 from dragoman import Agent, Context, SyncContext
+from dragoman.agents.python.factory import FactoryAgent
 from dragoman.cli.loader import load_agents
 from dragoman.config import Config, load
 from dragoman.engine.api import Runner
@@ -46,6 +47,10 @@ id = "partner"
 run = "a2a:{upstream}"
 
 [[agents]]
+id = "partners"
+run = ["a2a:{upstream}", "a2a:http://127.0.0.1:{closed}/"]
+
+[[agents]]
 id = "model"
 run = "openai:http://127.0.0.1:{closed}/v1"
 model = "x"
@@ -77,7 +82,17 @@ def listed_protocols() -> set[str]:
 
 def python_agents() -> list[Runner]:
     """One of each kind that Python code makes."""
-    agent, direct, auto = Agent("python"), Agent("direct", direct=True), Agent("auto", direct="auto")
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[str]:
+        yield "a state"
+
+    @asynccontextmanager
+    async def making() -> AsyncIterator[Agent]:
+        yield Agent("made", lifespan=opened)
+
+    agent, direct = Agent("python", lifespan=opened), Agent("direct", direct=True)
+    auto, made = Agent("auto", direct="auto"), FactoryAgent("made", making)
 
     @agent.skill
     async def talk(ctx: Context) -> AsyncIterator[str]:
@@ -98,7 +113,7 @@ def python_agents() -> list[Runner]:
             await ctx.status("reporting")
         return ctx.text
 
-    return [agent, direct, auto]
+    return [agent, direct, auto, made]
 
 
 class Visitor:
@@ -242,7 +257,7 @@ SET_BY_OTHERS = {
 }
 """The classes whose objects others may set attributes of, and why."""
 
-BUILDERS = {"dragoman.agents.kinds.describe_anew"}
+BUILDERS = {"dragoman.agents.table.describe_anew"}
 """Functions that set attributes of an object that they make, before anybody else has it."""
 
 

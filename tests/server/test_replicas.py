@@ -41,7 +41,6 @@ SHARED = "postgresql://user:secret@db.example/tasks"
         ({"store": "memory:", "replica_lease_s": 30.0}, "replica_lease_s is for replicas, and the store memory:"),
         ({"store": "memory:", "replica_beat_s": 2.0}, "or remove replica_beat_s"),
         ({"store": "memory:", "replica_address": "http://h"}, "or remove replica_address"),
-        ({"store": "memory:", "agent_absent_s": 60.0}, "or remove agent_absent_s"),
         (
             {"store": "sqlite:///x.db", "processes": 2},
             "processes = 2 runs several replicas, and the store sqlite:///x.db",
@@ -92,7 +91,9 @@ async def test_a_replica_that_cannot_reach_the_store_is_unready_and_comes_back_a
     assert parts.port is not None
     async with before("127.0.0.1", parts.port) as proxy:
         store = postgres_url.replace(f":{parts.port}/", f":{proxy.port}/")
-        config = Config(port=0, store=f"{store}?timeout_s=1", bus="none", replica_lease_s=3.0, replica_beat_s=0.5)
+        # asyncpg leaves a future behind that nobody awaits when it gives up between TCP and its question for TLS.
+        query = "timeout_s=1&sslmode=disable"
+        config = Config(port=0, store=f"{store}?{query}", bus="none", replica_lease_s=3.0, replica_beat_s=0.5)
         async with aiohttp.ClientSession() as http, serving(config, [echo]) as url:
             first = (await told(http, url, 200, "ready"))["cluster"]
             assert [replica["id"] for replica in first["replicas"]] == [first["id"]]

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import aiohttp
 import apsw
 import pytest
 
+from dragoman import Agent, Context
 from dragoman.config import Config
 from dragoman.server import retention, serving
+from dragoman.store.sqlite.schema import check
 from dragoman.store.sqlite.store import SqliteStore
 from dragoman.testing.agents import echo
 
@@ -70,7 +73,7 @@ async def test_what_is_overdue_is_told_until_it_is_deleted_and_keeps_nothing_els
     blocked = Blocked(monkeypatch)
     config = Config(port=0, store=store, shutdown_grace_s=0.1, audit="all")
     async with asyncio.timeout(DEADLINE_S), serving(config, [echo]) as url, aiohttp.ClientSession(url) as http:
-        while (found := await behind(http))["audit"] > 0 or found["usage"] > 0:
+        while (found := await behind(http)).get("audit", 1) > 0 or found["usage"] > 0:
             await asyncio.sleep(0.05)
         assert set(found) == KINDS
         assert found["tasks"] == pytest.approx(470 * 86_400, rel=0.01)
@@ -114,3 +117,37 @@ async def test_a_server_that_was_down_for_long_says_nothing_if_it_sweeps(
         while not (found := await behind(http)) or max(found.values()) > 0:
             await asyncio.sleep(0.05)
     assert "the sweep" not in caplog.text
+
+
+def rows_of_state(path: Path) -> tuple[int, int]:
+    """How many scopes and entries a store file has, those that have ended included."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        counted = "SELECT (SELECT count(*) FROM state_spaces), (SELECT count(*) FROM state_entries)"
+        scopes, entries = connection.execute(counted).fetchall()[0]
+        return int(scopes), int(entries)
+    finally:
+        connection.close()
+
+
+async def test_what_an_agent_remembers_of_a_conversation_goes_with_its_last_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "SWEEP_EVERY_S", 0.1)
+    agent, path = Agent("agent"), tmp_path / "store.db"
+
+    @agent.skill
+    async def remember(ctx: Context) -> None:
+        await ctx.memory.set("a", 1)
+        await ctx.memory.set("b", 2)
+        await ctx.memory.caller.set("c", 3)
+
+    config = Config(port=0, store=f"sqlite:///{path}", shutdown_grace_s=0.1, task_retention=timedelta(seconds=2))
+    async with asyncio.timeout(DEADLINE_S), serving(config, [agent]) as at, aiohttp.ClientSession(at) as http:
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
+        async with http.post("/message:send", json={"message": message}, headers={"A2A-Version": "1.0"}) as answer:
+            assert answer.status == 200
+        assert rows_of_state(path) == (2, 3)
+        while rows_of_state(path) != (1, 1):
+            await asyncio.sleep(0.05)
+    assert check(path) == []

@@ -50,6 +50,15 @@ SILENCE_S = 7.0
 BRANCHES = 0.08
 """The part of the scripts that have branches."""
 
+MEMORIES = 0.3
+"""The part of the scripts that count in the agent's memory."""
+
+HIRED_MEMORIES = 0.8
+"""The same of those that workers play, which are few."""
+
+STEPS = 0.4
+"""The part of the scripts that have steps."""
+
 
 class Refusal(Exception):
     """The server refused a call for good."""
@@ -109,6 +118,9 @@ class Client:
         self.shared = shared
         self.random = Random(f"{name} {shared.random.random()}")
         self.branches = Random(f"branches {shared.seed} {name}")
+        self.steps = Random(f"steps {shared.seed} {name}")
+        self.memories = Random(f"memories {shared.seed} {name}")
+        self.hired_memories = Random(f"memories of workers {shared.seed} {name}")
         self.history = shared.history
         self.loop = shared.loop
         shared.unfinished[name] = "begins"
@@ -132,6 +144,12 @@ class Client:
             script = write_script(random, given, asks=0.4 if self.shared.talkative else 0.18)
             if agent not in (HIRED, *ANSWERS) and self.branches.random() < BRANCHES:
                 script = write_branches(self.branches, given)
+            if agent not in (HIRED, *ANSWERS) and self.steps.random() < STEPS:
+                script = add_steps(self.steps, script)
+            if agent not in (HIRED, *ANSWERS) and self.memories.random() < MEMORIES:
+                script = add_steps(self.memories, script, "m")
+            if agent == HIRED and self.hired_memories.random() < HIRED_MEMORIES:
+                script = add_steps(self.hired_memories, script, "m")
         job = Job(self, name, agent, script)
         await job.run()
         del unfinished[name]
@@ -568,6 +586,20 @@ def write_script(random: Random, agents: Sequence[str], depth: int = 0, asks: fl
     if random.random() < 0.06:
         steps.append(random.choice("fr"))
     return " ".join(steps) or "c1"
+
+
+def add_steps(random: Random, script: str, step: str = "t") -> str:
+    """The script with more steps of a kind at random places, in its branches too; beside `t` it sleeps."""
+    if script.startswith("b/"):
+        branches = [
+            add_steps(random, branch.replace("+", " "), step).replace(" ", "+") for branch in script[2:].split("/")
+        ]
+        return f"b/{'/'.join(branches)}"
+    steps = script.split()
+    for _ in range(random.randrange(1, 4)):
+        rests = f"{random.choice('zzZ')}{random.choice((10, 60, 150))}" if step == "t" else step
+        steps.insert(random.randrange(len(steps) + 1), random.choice((step, step, rests)))
+    return " ".join(steps)
 
 
 def write_branches(random: Random, agents: Sequence[str]) -> str:

@@ -8,22 +8,28 @@ Invariant: what `dragoman.store.api` says of a store holds for every write, whoe
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
+from itertools import islice
 from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.model.events import ArtifactChunk, Event, Logged, Submitted
+from dragoman.model.events import ArtifactChunk, Event, Logged, MessageReceived, Submitted
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message
 from dragoman.model.parts import beginning
 from dragoman.model.task import INTERRUPTED, STATES, TERMINAL, Record, TaskHead, TaskState
 from dragoman.store.api import (
+    ASIDE,
+    ASLEEP,
     BEGIN_MS,
+    NO_REPLICAS,
     Append,
     Appended,
     Dedupe,
     Exists,
+    Fenced,
+    HolderRow,
     Listed,
     ListedRows,
     ListOrder,
@@ -31,7 +37,6 @@ from dragoman.store.api import (
     Moved,
     NewTask,
     OverQuota,
-    Owners,
     Quota,
     Refused,
     Repeat,
@@ -39,12 +44,19 @@ from dragoman.store.api import (
     StoreError,
     TaskRow,
     Unknown,
+    covers,
+    owner_range,
 )
+from dragoman.store.budgets import Charge, charge_task
 from dragoman.store.guard import expect_seq, refusal
+from dragoman.store.local_state import LocalState
+from dragoman.store.members import TeamMembers
 from dragoman.store.outbox import Lane
-from dragoman.store.quotas import Room
+from dragoman.store.quotas import Room, bounds
 from dragoman.store.replicas import Replica
 from dragoman.store.shared import SharedEntry
+from dragoman.store.state import StateGuard, StateScope, StateWrite
+from dragoman.store.state_plan import check_scope
 from dragoman.store.usage import DAY_MS, AnswerUsage
 from dragoman.store.worker_leases import WORKER, LeaseFault, LeaseTable, WorkerLease
 from tests.simulation.outbox import OutboxRows, Webhook
@@ -56,6 +68,9 @@ MISSED_MAX = 3
 """How many events the writer of a worker's single word is given that it has not read. It reads more of them itself."""
 
 FOR_EVER_MS = 1 << 60
+
+UNTIL_THEN = frozenset({ASLEEP, ASIDE})
+"""The holders of tasks that nobody has until a time."""
 
 
 class Page(Struct, gc=False):
@@ -120,6 +135,14 @@ class SharedRow(Struct):
     until_ms: int
 
 
+class Account(Struct):
+    """An account of a budget: what was claimed of it by all tasks, and what is used and reserved."""
+
+    claimed: int = 0
+    used: int = 0
+    reserved: int = 0
+
+
 class Moment(Struct):
     """Everything that was committed until a moment."""
 
@@ -128,8 +151,10 @@ class Moment(Struct):
     agents_seen_ms: dict[str, int]
     calls: dict[bytes, tuple[Repeat, int, float]]
     days: dict[tuple[int, str], int]
+    accounts: dict[str, Account]
     shared: dict[str, SharedRow]
     leases: LeaseTable
+    state: LocalState
     numbers: int
     outbox: tuple[dict[tuple[str, str], Webhook], dict[str, Lane]]
 
@@ -152,6 +177,10 @@ class Witness(Protocol):
 
     def held(self, row: Row) -> None:
         """The lease of the task has changed: who has it, or whether that is an offer."""
+        ...
+
+    def remembered(self, by: str, task_id: str, epoch: int) -> None:
+        """The state of an agent was written by a run, under an epoch."""
         ...
 
     def beat(self, replica: ReplicaRow, was_alive: bool) -> None:
@@ -182,6 +211,8 @@ class Guard:
     claims_from_the_living = False
     renews_the_expired = False
     keeps_offers_for_ever = False
+    wakes_early = False
+    forgets_sleepers = False
     takes_over_in_the_same_epoch = False
     ignores_changed_webhooks = False
     sweeps_what_is_open = False
@@ -189,6 +220,7 @@ class Guard:
     takes_words_of_earlier_leases = False
     claims_what_readers_see = False
     owes_before_the_commit = False
+    writes_state_under_old_epochs = False
 
 
 class Database:
@@ -215,12 +247,14 @@ class Database:
         self.now_ms = now_ms
         self.lease_ms = lease_ms
         self.outbox = OutboxRows(self)
+        self.state = LocalState(self, self._check_state)
         self.seen_s = 0.0
         """When readers see the last write."""
         self._witness = witness
         self._lag_s = lag_s
         self._calls: dict[bytes, tuple[Repeat, int, float]] = {}
         self._days: dict[tuple[int, str], int] = {}
+        self.accounts: dict[str, Account] = {}
         self._shared: dict[str, SharedRow] = {}
         self.leases = LeaseTable(now_s)
         """The leases of workers."""
@@ -239,8 +273,10 @@ class Database:
             agents_seen_ms=dict(self._agents_seen_ms),
             calls=dict(self._calls),
             days=dict(self._days),
+            accounts={name: copy(account) for name, account in self.accounts.items()},
             shared={key: copy(row) for key, row in self._shared.items()},
             leases=self.leases.copy(),
+            state=self.state.copy(),
             numbers=self._numbers,
             outbox=self.outbox.moment(),
         )
@@ -249,7 +285,8 @@ class Database:
         """Go on from a moment: what was committed after it is lost."""
         self.rows, self.replicas, self._agents_seen_ms = moment.rows, moment.replicas, moment.agents_seen_ms
         self._calls, self._days, self._shared = moment.calls, moment.days, moment.shared
-        self.leases, self._numbers = moment.leases, moment.numbers
+        self.accounts = moment.accounts
+        self.leases, self.state, self._numbers = moment.leases, moment.state, moment.numbers
         self.outbox.go_back(moment.outbox)
         if self._witness is not None:
             self._witness.rewound(self.rows)
@@ -278,9 +315,14 @@ class Database:
             holder=None if new.state in TERMINAL else new.holder,
         )
         self._add(by, row, new.events, new.write, None)
-        if new.quota is not None and new.quota.max_daily_tasks:
-            day = (new.quota.day, head.owner)
-            self._days[day] = self._days.get(day, 0) + 1
+        for bound in bounds(head.owner, new.quota):
+            if bound.daily_tasks:
+                day = (bound.day, owner_range(bound.of)[0])
+                self._days[day] = self._days.get(day, 0) + 1
+        for claim in new.claims:
+            account = self.accounts.setdefault(claim.account, Account())
+            account.claimed += claim.amount
+            account.reserved += claim.amount
         if new.push is not None:
             row.pushed = True
             row.webhooks_version = 1
@@ -319,7 +361,7 @@ class Database:
         if ends_lease:
             row.keeper = append.keeper
         if leases or ends_lease or append.epoch is not None:
-            row.offered_until_ms = None if append.offered_ms is None else now_ms + append.offered_ms
+            row.offered_until_ms = append.wakes_ms if append.offered_ms is None else now_ms + append.offered_ms
         change = append.lease
         token = None if change is None or change.granted_ms is not None or change.silent else change.lease.token
         missed: tuple[Logged, ...] = ()
@@ -337,6 +379,7 @@ class Database:
             self.leases.pause(append.task_id)
         if append.state in TERMINAL:
             self.leases.end(append.task_id)
+        self._charge(append.charges)
         if leases:
             self._lease(by, row, before)
         if not append.events:
@@ -422,6 +465,8 @@ class Database:
         if self._witness is not None:
             offered = before.offered_until_ms is not None and before.offered_until_ms <= self.now_ms()
             alive = before.holder is not None and self.is_alive(before.holder)
+            if before.holder in UNTIL_THEN:  # until its time comes, or a message
+                alive = not any(isinstance(each.event, MessageReceived) for each in row.log[before.seq : row.seq])
             self._witness.leased(by, row, before.holder, alive, offered)
 
     def _show(self, row: Row) -> None:
@@ -463,10 +508,45 @@ class Database:
         return found[0]
 
     def _over(self, owner: str, quota: Quota | None) -> OverQuota | None:
-        def open_tasks(owner: str) -> int:
-            return sum(row.head.owner == owner and row.state not in TERMINAL for row in self.rows.values())
+        def open_tasks(whose: str | TeamMembers) -> int:
+            return sum(covers(whose, row.head.owner) and row.state not in TERMINAL for row in self.rows.values())
 
-        return Room(open_tasks, lambda day: self._days.get(day, 0)).refusal(owner, quota)
+        def day_tasks(of: tuple[int, str | TeamMembers]) -> int:
+            return self._days.get((of[0], owner_range(of[1])[0]), 0)
+
+        return Room(open_tasks, day_tasks).refusal(owner, quota)
+
+    def write_state(self, by: str, write: StateWrite) -> int | Refused:
+        """As `StateStore.write_entries`; a refusal is returned."""
+        try:
+            version = self.state.make_write(write)
+        except Refused as refused:
+            return refused
+        if self._witness is not None and write.guard is not None:
+            self._witness.remembered(by, write.guard.task_id, write.guard.epoch)
+        return version
+
+    def _check_state(self, guard: StateGuard, scope: StateScope) -> None:
+        row = self.rows.get(guard.task_id)
+        held = row is not None and (row.holder is not None or row.state in INTERRUPTED) and row.state not in TERMINAL
+        held = held and (guard.token is None or bool(self.leases.running([(guard.task_id, guard.token)])))
+        if row is None or not ((held and row.epoch == guard.epoch) or self.guard.writes_state_under_old_epochs):
+            raise Fenced(guard.task_id)
+        check_scope(scope, row.head.agent, row.head.owner, row.head.context_id)
+
+    def _forget_state(self, gone: Row) -> None:
+        """Forget the acts of a task that is gone, and the state of its conversation if that has no others."""
+        conversation = gone.head.agent, gone.head.owner, gone.head.context_id
+        self.state.forget_task(gone.head.id)
+        left = ((row.head.agent, row.head.owner, row.head.context_id) for row in self.rows.values())
+        if conversation not in left:
+            self.state.end_conversation(*conversation)
+
+    def _charge(self, charges: Iterable[Charge]) -> None:
+        for charge in charges:
+            account = self.accounts[charge.account]
+            account.reserved -= charge.released
+            account.used += charge.used
 
     def sweep(self, now_ms: int, task_age_ms: int, log_age_ms: int, waiting_age_ms: int) -> int:
         """As the protocol says, all at once. A row whose last version is not shown yet is locked, and left out."""
@@ -480,6 +560,9 @@ class Database:
             if _expired(row, now_ms, task_age_ms, ended) or _expired(row, now_ms, waiting_age_ms, waits):
                 del self.rows[task_id]
                 self.outbox.sweep(task_id)
+                self._forget_state(row)
+                if row.state not in TERMINAL:
+                    self._charge(charge_task(row.head.reservations, row.head.agent, {}))
                 deleted += 1
                 if self._witness is not None:
                     self._witness.swept(row)
@@ -614,7 +697,14 @@ class Database:
         return frozenset(served.difference(*(replica.agents for replica in self.living())))
 
     def claim(
-        self, by: str, holder: str, limit: int, agents: Collection[str] | None, absent_s: float, queued: bool
+        self,
+        by: str,
+        holder: str,
+        limit: int,
+        agents: Collection[str] | None,
+        absent_s: float,
+        queued: bool,
+        woken: bool = False,
     ) -> tuple[Stored, ...]:
         """As the protocol says. A row whose last version is not shown yet is locked, and left out."""
         if not self.is_alive(holder):
@@ -627,7 +717,10 @@ class Database:
         served = self.served_since(since_ms)
         settled = min(replica.started_ms for replica in self.living()) <= since_ms
         claimed: list[Stored] = []
-        for row in tuple(self.rows.values()):
+        rows = self.rows.values()
+        if woken:
+            rows = sorted((row for row in rows if row.holder in UNTIL_THEN), key=lambda row: row.offered_until_ms or 0)
+        for row in tuple(rows):
             if len(claimed) == limit:
                 break
             if row.shown_s > now_s:
@@ -640,8 +733,12 @@ class Database:
             lapsed = row.offered_until_ms is not None and row.offered_until_ms <= now_ms
             if self.guard.keeps_offers_for_ever:
                 lapsed = False
+            if row.holder in UNTIL_THEN and (self.guard.wakes_early or self.guard.forgets_sleepers):
+                lapsed = self.guard.wakes_early
             free = (row.holder is None and queued) or lapsed
-            free = free or (row.holder not in (None, WORKER) and not self.is_alive(row.holder))
+            free = free or (row.holder is not None and row.holder not in NO_REPLICAS and not self.is_alive(row.holder))
+            if woken and row.holder not in UNTIL_THEN:
+                free = False
             if self.guard.claims_from_the_living and row.holder != holder:
                 free = True
             if agents is None:
@@ -750,7 +847,7 @@ class Database:
             row
             for row in self._all_shown()
             if query.agent in (None, row.head.agent)
-            and (query.owner is Owners.ALL or row.head.owner == query.owner)
+            and covers(query.owner, row.head.owner)
             and (query.context_id is None or row.head.context_id == query.context_id)
             and (query.state is None or row.state is query.state)
             and (query.status_after_ms is None or row.status_ms >= query.status_after_ms)
@@ -791,6 +888,11 @@ class Database:
         waiting = [row.head.id for row in rows if row.state not in TERMINAL | INTERRUPTED]
         return tuple(waiting[:limit])
 
+    def next_wake(self, after_ms: int) -> int | None:
+        """As the protocol says."""
+        sleeping = (row.offered_until_ms or 0 for row in self._all_shown() if row.holder in UNTIL_THEN)
+        return min((wakes_ms for wakes_ms in sleeping if wakes_ms > after_ms), default=None)
+
     def leased(self, holder: str, *, offered: bool) -> tuple[str, ...]:
         """As the protocol says."""
         return tuple(
@@ -798,6 +900,15 @@ class Database:
             for row in self._all_shown()
             if row.holder == holder and (not offered or row.offered_until_ms is not None)
         )
+
+    def leased_of(self, agents: Collection[str], limit: int) -> tuple[HolderRow, ...]:
+        """As the protocol says."""
+        held = (
+            HolderRow(row.head.id, row.head.agent, row.holder)
+            for row in self._all_shown()
+            if row.head.agent in agents and row.holder not in (None, ASLEEP, ASIDE) and row.state not in TERMINAL
+        )
+        return tuple(islice(held, limit))
 
     def cancels(self, holder: str) -> tuple[str, ...]:
         """As the protocol says."""

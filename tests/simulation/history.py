@@ -16,6 +16,8 @@ from dragoman.model.events import (
     MessageReceived,
     Noted,
     StatusChanged,
+    StepBegun,
+    Stepped,
     Submitted,
 )
 from dragoman.model.lifecycle import SPELLED
@@ -97,6 +99,23 @@ class Rewound(Struct, gc=False):
 
 class Began(Struct, gc=False):
     """An agent began to run."""
+
+    task_id: str
+    by: str
+    epoch: int
+
+
+class Executed(Struct, gc=False):
+    """An agent executes a step, in a run that began under `epoch`."""
+
+    task_id: str
+    by: str
+    step: str
+    epoch: int
+
+
+class Remembered(Struct, gc=False):
+    """The state of an agent was written, by a run of a task under `epoch`."""
 
     task_id: str
     by: str
@@ -260,6 +279,8 @@ Happening = (
     | Swept
     | Rewound
     | Began
+    | Executed
+    | Remembered
     | Took
     | Let
     | Idle
@@ -307,6 +328,9 @@ class History:
     def held(self, row: Row) -> None:
         self.add(Held(row.head.id, row.holder, row.offered_until_ms is not None, row.epoch))
 
+    def remembered(self, by: str, task_id: str, epoch: int) -> None:
+        self.add(Remembered(task_id, by, epoch))
+
     def beat(self, replica: ReplicaRow, was_alive: bool) -> None:
         self.add(Beat(replica.id, was_alive))
 
@@ -341,6 +365,10 @@ def describe(event: Event) -> str:
             return f"delegated {event.number}: {SPELLED[event.state]} {event.text!r}"
         case Noted(note):
             return f"note {note}"
+        case StepBegun(name):
+            return f"begins step {name}"
+        case Stepped(name):
+            return f"step {name}: {''.join(part.text or '' for part in event.result)}"
         case Intervened():
             return f"operator {event.operator} {event.action}"
 
@@ -384,6 +412,10 @@ def trace(history: History, beats: bool = False) -> str:
                 text = f"             --- a standby takes over, which has {left} ---"
             case Began(task_id, by, epoch):
                 text = f"{by:12} runs {short(task_id)}, epoch {epoch}"
+            case Executed(task_id, by, step, epoch):
+                text = f"{by:12} executes {step} of {short(task_id)}, epoch {epoch}"
+            case Remembered(task_id, by, epoch):
+                text = f"{by:12} remembers something in {short(task_id)}, epoch {epoch}"
             case Asked(client, replica, what, task_id):
                 text = f"{client:12} asks {replica}: {what} {short(task_id)}"
             case Told(client, what, task_id, _, seq, state, message):

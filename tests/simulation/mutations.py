@@ -4,26 +4,33 @@ Invariant: each breaks one rule of docs/architecture.md, at the place where the 
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from dragoman.agents.worker.leases import Leases
-from dragoman.engine.api import Run
+from dragoman.engine.api import Execute
 from dragoman.engine.effect_loop import EffectLoop
 from dragoman.engine.effects import CancelChildren, Effect, Effects
 from dragoman.engine.leases import TaskLeases
 from dragoman.engine.log import Log, Page
-from dragoman.engine.runs.replay import Replay
+from dragoman.engine.runs.places import in_first_branch
+from dragoman.engine.runs.replay import RecordedSleep, Replay
+from dragoman.engine.runs.task_sink import TaskSink
+from dragoman.engine.state_space import StoredSpace
 from dragoman.engine.tasks import Tasks
+from dragoman.engine.words import Step
+from dragoman.model.events import ArtifactChunk, Stepped
 from dragoman.model.ids import new_write
 from dragoman.model.message import Message, Part
-from dragoman.model.task import INTERRUPTED, TERMINAL
+from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskState
 from dragoman.store.api import Append, Stored
+from dragoman.store.budgets import Charge
 from dragoman.store.worker_leases import LeaseFault, LeaseTable, WorkerLease, WorkerLeaseChange
 from dragoman.telemetry.job_group import JobGroup
 from tests.buses import HubBus
-from tests.simulation.agents import ScriptedAgent, agents
+from tests.simulation.agents import ScriptedAgent, Witness, agents
 from tests.simulation.database import EVENT_BYTES
 from tests.simulation.loop import Process
 from tests.simulation.store import SimulatedStore
@@ -160,8 +167,8 @@ def keep_suspended_runs_that_are_gone(world: World) -> None:
 def run_again_what_is_not_restartable(world: World) -> None:
     """A task whose run died is run again, whatever its agent has declared."""
 
-    def make(begun: Callable[[Run], None], names: Sequence[str]) -> Mapping[str, ScriptedAgent]:
-        made = agents(begun, names)
+    def make(witness: Witness, names: Sequence[str]) -> Mapping[str, ScriptedAgent]:
+        made = agents(witness, names)
         for agent in made.values():
             agent.traits = replace(agent.traits, restartable=True)
         return made
@@ -261,6 +268,71 @@ def take_answers_of_branches_in_their_order(world: World) -> None:
     world.patch(Replay, "answer", take_next)
 
 
+def execute_recorded_steps_again(world: World) -> None:
+    """A later run executes a step that is recorded, and records it again."""
+
+    def find_nothing(replay: Replay, word: Step, place: str) -> Stepped | None:
+        stepped(replay, word, place)
+        return None
+
+    stepped = Replay.stepped
+    world.patch(Replay, "stepped", find_nothing)
+
+
+def sleep_again(world: World) -> None:
+    """A later run puts the task to sleep where it has slept."""
+    slept = Replay.slept
+
+    def find_nothing(replay: Replay, place: str) -> RecordedSleep | None:
+        slept(replay, place)
+        return None
+
+    world.patch(Replay, "slept", find_nothing)
+
+
+def wake_sleepers_early(world: World) -> None:
+    """A claim takes tasks that sleep before their time has come."""
+    world.database.guard.wakes_early = True
+
+
+def forget_sleepers(world: World) -> None:
+    """A claim leaves tasks alone that sleep, whatever the time."""
+    world.database.guard.forgets_sleepers = True
+
+
+def execute_steps_of_branches_again(world: World) -> None:
+    """A later run finds a recorded step only in the first branch of an agent."""
+    stepped = Replay.stepped
+
+    def find_in_first(replay: Replay, word: Step, place: str) -> Stepped | None:
+        known = stepped(replay, word, place)
+        return known if in_first_branch(place) else None
+
+    world.patch(Replay, "stepped", find_in_first)
+
+
+def go_on_before_a_step_is_recorded(world: World) -> None:
+    """A run goes on with the result of a step that is not committed yet."""
+
+    step = TaskSink.step
+
+    async def take_soon(sink: TaskSink, word: Step, execute: Execute) -> Stepped:
+        return await step(sink, replace(word, soon=True), execute)
+
+    world.patch(TaskSink, "step", take_soon)
+
+
+def keep_what_a_dead_run_said_after_a_step(world: World) -> None:
+    """What a run said after its last recorded step stays, when the next run says it again."""
+    begin = Replay.begin
+
+    def append(replay: Replay, chunk: ArtifactChunk, record: Callable[[], Record]) -> ArtifactChunk:
+        begun = any(known.artifact_id == chunk.artifact.artifact_id for known in record().artifacts)
+        return chunk if begun else begin(replay, chunk, record)
+
+    world.patch(Replay, "begin", append)
+
+
 def ignore_changed_webhooks(world: World) -> None:
     """A write carries the calls of the webhooks that its writer knows, whichever there are by then."""
     world.database.guard.ignores_changed_webhooks = True
@@ -304,6 +376,42 @@ def sweep_what_is_open(world: World) -> None:
     world.database.guard.sweeps_what_is_open = True
 
 
+def write_state_under_an_old_epoch(world: World) -> None:
+    """The store lets a run write its agent's state that has lost its task."""
+    world.database.guard.writes_state_under_old_epochs = True
+
+
+def read_memory_again(world: World) -> None:
+    """A later run does not get what an earlier one has read of its memory."""
+    stepped = Replay.stepped
+
+    def forgetful(replay: Replay, word: Step, place: str) -> Stepped | None:
+        recorded = stepped(replay, word, place)
+        return None if word.name.endswith(".get") else recorded
+
+    world.patch(Replay, "stepped", forgetful)
+
+
+def write_memory_again(world: World) -> None:
+    """The store does not know a write again that a run has made before it died."""
+    write_entries = StoredSpace.write_entries
+
+    async def unnamed(space: StoredSpace, **changes: Any) -> int:
+        return await write_entries(space, **{**changes, "act": None})
+
+    world.patch(StoredSpace, "write_entries", unnamed)
+
+
+def charge_canceled_tasks_for_nothing(world: World) -> None:
+    """A task that is canceled keeps what it has reserved of its budgets for good."""
+    charges = Tasks.charges
+
+    def charge(tasks: Tasks, record: Record) -> tuple[Charge, ...]:
+        return () if record.state is TaskState.CANCELED else charges(tasks, record)
+
+    world.patch(Tasks, "charges", charge)
+
+
 def _say_nothing(*said: object) -> None:
     """Take the place of something that is to be said to others."""
 
@@ -339,11 +447,22 @@ MUTATIONS: Mapping[str, Callable[[World], None]] = {
         lose_the_last_event_before_a_take_over,
         owe_deliveries_before_the_commit,
         take_answers_of_branches_in_their_order,
+        execute_recorded_steps_again,
+        execute_steps_of_branches_again,
+        sleep_again,
+        wake_sleepers_early,
+        forget_sleepers,
+        go_on_before_a_step_is_recorded,
+        keep_what_a_dead_run_said_after_a_step,
         ignore_changed_webhooks,
         keep_what_the_store_has_lost,
         continue_what_the_store_has_lost,
         let_streams_go_on_after_a_failover,
         sweep_what_is_open,
+        write_state_under_an_old_epoch,
+        read_memory_again,
+        write_memory_again,
+        charge_canceled_tasks_for_nothing,
     )
 }
 """All mutations by name."""

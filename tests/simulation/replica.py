@@ -15,10 +15,11 @@ from dragoman.bindings.limits import make_limits
 from dragoman.bindings.routes import Route
 from dragoman.bindings.workers import WorkerBinding
 from dragoman.dialects.api import PushForm
-from dragoman.engine.announcements import PutOff, Step
+from dragoman.engine.announcements import PutOff, WebhookStep
 from dragoman.engine.api import Run, Runner
 from dragoman.engine.engine import Engine
 from dragoman.engine.policy import EngineSettings
+from dragoman.engine.spending import NO_RULES, SpendingRules
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, AgentNotFound, Unavailable
 from dragoman.model.ids import Clock, new_id
@@ -35,8 +36,8 @@ from dragoman.store.api import StoreError
 from dragoman.store.outbox import Delivery, Registration
 from dragoman.telemetry.job_group import JobGroup
 from tests.buses import Hub, HubBus
-from tests.simulation.agents import HIRED, WORKER_LEASE_S, ScriptedAgent, agents
-from tests.simulation.history import Began, Complained, Delivered, Fault, History, Weather, describe
+from tests.simulation.agents import HIRED, WORKER_LEASE_S, ScriptedAgent, Witness, agents
+from tests.simulation.history import Began, Complained, Delivered, Executed, Fault, History, Weather, describe
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.store import Network, Server, SimulatedStore
 
@@ -71,6 +72,7 @@ SETTINGS = EngineSettings(
     poll_s=0.5,
     healthy_poll_s=20.0,
     claim_s=5.0,
+    suspend_after_s=0.3,
 )
 """Nothing happens soon by a poll alone, nor by the time-out that hides it."""
 
@@ -145,9 +147,11 @@ class Place:
         serves: Sequence[str],
         settings: EngineSettings,
         recovers_s: float,
+        spending: SpendingRules = NO_RULES,
     ) -> None:
         """`recovers_s` is how long others need to take over what its processes leave behind."""
         self.name = name
+        self._spending = spending
         self.serves = tuple(serves)
         self.deaf_to_hints = False
         """Whether nothing comes from the bus."""
@@ -171,7 +175,7 @@ class Place:
         self._recovers_s = recovers_s
         self.alter: Callable[[SimulatedStore, HubBus], None] = lambda store, bus: None
         """Alters the store of each new process, which writes through it, and its bus. Only mutations change it."""
-        self.make_agents: Callable[[Callable[[Run], None], Sequence[str]], Mapping[str, ScriptedAgent]] = agents
+        self.make_agents: Callable[[Witness, Sequence[str]], Mapping[str, ScriptedAgent]] = agents
         """Makes the agents of each new process. Only mutations change it."""
         self._random = Random(f"place {seed} {name}").random
         self._starts = 0
@@ -246,7 +250,7 @@ class Place:
         caller = Caller({"1.0": FORM}, posters, store.clock, chance=self._random)
         courier = Courier(store.outbox, caller, store.clock, settings=COURIER)
         hired = WorkerAgent(HIRED_PROFILE, queues=True, lease_s=WORKER_LEASE_S) if HIRED in self.serves else None
-        runners: Mapping[str, Runner] = self.make_agents(self._begun, self.serves)
+        runners: Mapping[str, Runner] = self.make_agents(self, self.serves)
         engine = Engine(
             store,
             runners if hired is None else {**runners, HIRED: hired},
@@ -256,6 +260,7 @@ class Place:
             announcer=Teller(courier.wake),
             name="simulation",
             bus=bus,
+            spending=self._spending,
         )
         attendance = Attendance(store.shared)
         await bus.open()
@@ -284,8 +289,13 @@ class Place:
         await store.close()
         self._history.add(Fault(f"{name} has stopped"))
 
-    def _begun(self, run: Run) -> None:
+    def begun(self, run: Run) -> None:
+        """Note that a run of an agent begins here."""
         self._history.add(Began(run.head.id, self._loop.current.name, run.epoch))
+
+    def executed(self, run: Run, step: str) -> None:
+        """Note that a run here executes a step."""
+        self._history.add(Executed(run.head.id, self._loop.current.name, step, run.epoch))
 
     # -- the wire ------------------------------------------------------------------------------------------------------
 
@@ -440,7 +450,7 @@ class Teller:
         return Registration(config=config, host=HOST)
 
     def deliveries(
-        self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
+        self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[WebhookStep], put_off: PutOff
     ) -> tuple[tuple[Delivery, ...], PutOff]:
         """One call a step and configuration."""
         deliveries = tuple(

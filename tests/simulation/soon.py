@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from dragoman.model.events import MessageReceived, StatusChanged, Submitted
+from dragoman.model.events import MessageReceived, StatusChanged, Stepped, Submitted
+from dragoman.model.ids import timestamp_ms
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
+from dragoman.store.api import ASLEEP
 from tests.simulation import history as h
-from tests.simulation.agents import AGENTS, HIRED, WORKER_LEASE_S, lingers_s
+from tests.simulation.agents import AGENTS, HIRED, WORKER_LEASE_S, lingers_s, sleeps
 from tests.simulation.replica import COURIER
 
 SOON_S = 2.0
@@ -71,10 +73,14 @@ class Watched:
         """Since when nobody has been working on it who should."""
         self.passed_over = False
         """Whether somebody has written to it since, so that a claim may have passed it over, as it was locked."""
+        self.rests_s = 0.0
+        """How long its last sleep is."""
         self.offered_s: float | None = None
         self.ended_s: float | None = None
         self.at_work: int | None = None
         """The epoch in which its agent is at work, if it is."""
+        self.stepped = False
+        """Whether its agent has recorded a step, so that it goes on after a crash, restartable or not."""
         self.hooked: set[str] = set()
         self.worker: str | None = None
         """The worker that has it."""
@@ -213,6 +219,9 @@ class _Watch:
                 task.passed_over = True
             if isinstance(event, Submitted | MessageReceived):
                 task.messages[event.message.message_id] = seq
+            task.stepped = task.stepped or isinstance(event, Stepped) or sleeps(event)
+            if isinstance(event, StatusChanged) and event.placed is not None and event.placed.wakes_ms is not None:
+                task.rests_s = (event.placed.wakes_ms - timestamp_ms(event.timestamp)) / 1000
             if isinstance(event, StatusChanged):
                 self._changed(at_s, task, event, seq, made)
             task.states.append(task.state)
@@ -260,6 +269,9 @@ class _Watch:
         if task.settled or task.agent == HIRED:  # a queued task waits for a worker
             task.idle_s = task.offered_s = None
             return
+        if made.holder == ASLEEP:  # a look each `claim_s` finds when it wakes
+            task.idle_s, task.offered_s, task.passed_over = at_s + task.rests_s, None, True
+            return
         if made.holder is not None and not made.offered:
             yield from self._taken(at_s, made.task_id, task)
             task.idle_s = task.offered_s = None
@@ -304,8 +316,9 @@ class _Watch:
         yield from self._works(task_id, task, by, epoch)
 
     def _works(self, task_id: str, task: Watched, by: str, epoch: int) -> Iterable[str]:
-        """An agent is at work in an epoch. One that is not restartable was not at work in an earlier one."""
-        if task.at_work is not None and task.at_work < epoch and not AGENTS[task.agent]:
+        """An agent is at work in an epoch. One that is not restartable was not at work in an earlier one, unless it has
+        recorded a step."""
+        if task.at_work is not None and task.at_work < epoch and not (AGENTS[task.agent] or task.stepped):
             yield f"task {task_id} of {task.agent}, which is not restartable, is run again by {by} in epoch {epoch}"
         task.at_work = epoch
 

@@ -27,6 +27,7 @@ from dragoman.store.api import (
     Appended,
     Dedupe,
     Held,
+    HolderRow,
     Listed,
     ListedRows,
     ListQuery,
@@ -37,11 +38,14 @@ from dragoman.store.api import (
     Stored,
     StoreError,
     Unknown,
+    Whose,
+    covers,
 )
 from dragoman.store.outage import WriteRecord
 from dragoman.store.outbox import Delivery, Due, HostBacklog, Lane, Owed, PausedHost, Registration, Settled
 from dragoman.store.replicas import Replica, ReplicaBuried, ReplicaEvent, ReplicaFenced, StoreRewound
 from dragoman.store.shared import SharedEntry
+from dragoman.store.state import StateEntry, StateScope, StateWrite
 from dragoman.store.usage import AnswerUsage
 from dragoman.store.worker_leases import DueLeases, HeldLease, WorkerLease
 from tests.simulation.database import Database, Moment, Row
@@ -164,6 +168,7 @@ class SimulatedStore:
         self.outbox = SimulatedOutbox(self)
         self.shared: Any = SimulatedShared(self)
         self.worker_leases = SimulatedLeases(self)
+        self.state: Any = SimulatedState(self)
         self.keys: Any = None
         self.audit: Any = None
         self.usage: Any = SimulatedUsage()
@@ -307,6 +312,17 @@ class SimulatedStore:
         claimed: tuple[Stored, ...] = await self.request(act)
         return claimed
 
+    async def claim_woken(
+        self, holder: str, limit: int, agents: Collection[str] | None, absent_s: float = AGENT_ABSENT_S
+    ) -> tuple[Stored, ...]:
+        act = partial(self.database.claim, self.name, holder, limit, agents, absent_s, False, True)
+        claimed: tuple[Stored, ...] = await self.request(act)
+        return claimed
+
+    async def next_wake(self, after_ms: int) -> int | None:
+        wakes_ms: int | None = await self.request(partial(self.database.next_wake, after_ms))
+        return wakes_ms
+
     async def sweep(self, now_ms: int, task_age_ms: int, log_age_ms: int, waiting_age_ms: int) -> int:
         act = partial(self.database.sweep, now_ms, task_age_ms, log_age_ms, waiting_age_ms)
         deleted: int = await self.request(act)
@@ -336,10 +352,12 @@ class SimulatedStore:
         stored = await self.load(task_id)
         return None if stored is None else replace(stored, events=())
 
-    async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None = None) -> Stored | int | None:
+    async def find(self, task_id: str, owner: Whose, agent: str, bytes_max: int | None = None) -> Stored | int | None:
         """Nothing is large here."""
         stored = await self.load(task_id)
-        return stored if stored is not None and (stored.head.owner, stored.head.agent) == (owner, agent) else None
+        return (
+            stored if stored is not None and covers(owner, stored.head.owner) and stored.head.agent == agent else None
+        )
 
     async def size(self, task_id: str) -> int:
         """Nothing is large here."""
@@ -382,6 +400,10 @@ class SimulatedStore:
     async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:
         leased: tuple[str, ...] = await self.request(partial(self.database.leased, holder, offered=offered))
         return leased
+
+    async def leased_of(self, agents: Collection[str], limit: int) -> tuple[HolderRow, ...]:
+        held: tuple[HolderRow, ...] = await self.request(partial(self.database.leased_of, agents, limit))
+        return held
 
     async def cancels(self, holder: str) -> tuple[str, ...]:
         marked: tuple[str, ...] = await self.request(partial(self.database.cancels, holder))
@@ -576,6 +598,28 @@ class SimulatedShared:
     async def delete(self, key: str, *, version: int | None = None) -> bool:
         deleted: bool = await self._store.request(partial(self._database.delete_entry, key, version))
         return deleted
+
+
+class SimulatedState:
+    """The StateStore protocol, by requests."""
+
+    def __init__(self, store: SimulatedStore) -> None:
+        self._store = store
+        self._database = store.database
+
+    async def get_entries(self, scope: StateScope, keys: Sequence[str]) -> tuple[StateEntry, ...]:
+        act = partial(self._read, lambda entry: entry.key in keys, scope)
+        found: tuple[StateEntry, ...] = await self._store.request(act)
+        return found
+
+    def _read(self, wanted: Callable[[StateEntry], bool], scope: StateScope) -> tuple[StateEntry, ...]:
+        return tuple(filter(wanted, self._database.state.read_entries(scope)))
+
+    async def write_entries(self, write: StateWrite) -> int:
+        task_id = None if write.guard is None else write.guard.task_id
+        act = partial(self._database.write_state, self._store.name, write)
+        version: int = await self._store.request(act, task_id=task_id, lost=OutcomeUnknown)
+        return version
 
 
 class SimulatedLeases:

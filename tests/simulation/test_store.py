@@ -16,6 +16,7 @@ from tests.store.cases import (
     test_reads,
     test_repeats,
     test_replicas,
+    test_sleep,
     test_webhooks,
     test_worker_leases,
 )
@@ -44,6 +45,7 @@ ALL = cases_of(
     test_leases,
     test_worker_leases,
     test_replicas,
+    test_sleep,
     test_calls,
     test_reads,
     test_lists,

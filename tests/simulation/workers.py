@@ -14,7 +14,7 @@ from dragoman.net.egress import HttpReply
 from dragoman.net.errors import Unreachable
 from dragoman.net.target import Target
 from tests.simulation.agents import HIRED, ScriptedAgent
-from tests.simulation.history import Fault, History, Idle, Let, Took
+from tests.simulation.history import Executed, Fault, History, Idle, Let, Took
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.replica import Connection, Lost, Place
 
@@ -48,6 +48,7 @@ class Balancer:
         place = self._random.choice(running or self._places)
         waits = action == "lease"
         if waits:
+            self._worker.asks = True
             self._worker.waits()
         connection = place.work(self._worker.process, HIRED, action, body or b"")
         self._worker.connections[connection] = None
@@ -60,6 +61,8 @@ class Balancer:
         finally:
             del self._worker.connections[connection]
             connection.close()
+            if waits:
+                self._worker.asks = False
         if waits and answer[0] not in (200, 204):
             self._worker.waits_no_more()
         return HttpReply(status=answer[0], headers={}, body=answer[1])
@@ -84,6 +87,8 @@ class Worker:
         self._starts = 0
         self._has: dict[str, None] = {}
         self._idle = False
+        self.asks = False
+        """Whether it asks for a further task at present."""
         self._stop = asyncio.Event()
 
     def start(self) -> None:
@@ -127,6 +132,7 @@ class Worker:
         for connection in self.connections:
             connection.close()
         self.connections.clear()
+        self.asks = False
         self.waits_no_more()
         for task_id in self._has:
             self._history.add(Let(self.name, task_id, gives_back))
@@ -159,6 +165,12 @@ class Worker:
         self.waits_no_more()
         self._has[run.head.id] = None
         self._history.add(Took(self.name, run.head.id))
+        if self.asks:  # it asked before it had begun
+            self.waits()
+
+    def executed(self, run: Run, step: str) -> None:
+        """Note that its agent executes a step."""
+        self._history.add(Executed(run.head.id, self.name, step, run.epoch))
 
     def ended(self, task_id: str) -> None:
         """Note that its agent is done with a task, or was stopped, because the lease is over."""
@@ -171,7 +183,7 @@ class _Hand(ScriptedAgent):
     """The agent of a worker, which says what becomes of its runs."""
 
     def __init__(self, worker: Worker) -> None:
-        super().__init__(HIRED, worker.begun)
+        super().__init__(HIRED, worker)
         self._worker = worker
 
     async def run(self, run: Run) -> None:

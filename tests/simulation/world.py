@@ -13,7 +13,9 @@ from random import Random
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman.config.budgets import Budget
 from dragoman.engine.recovery import CHECK_S
+from dragoman.engine.spending import NO_RULES, SpendingRules
 from dragoman.model import ids
 from tests.simulation.agents import AGENTS, ANSWERS, HIRED, WORKER_LEASE_S
 from tests.simulation.checks import check, check_end
@@ -60,6 +62,11 @@ PAUSE = 0.5
 
 SWEEP = 0.1
 """The part of the worlds in which tasks are deleted soon after their end."""
+
+BUDGET = 0.4
+"""The part of the worlds whose tasks fall under a budget, which nothing exceeds."""
+
+PER_AGENT = Budget(id="all", unit="tasks", limit=1 << 40, per="agent", period="forever")
 
 CROWD = 0.3
 """The part of the worlds with workers in which they are given more at once than they can do."""
@@ -125,6 +132,7 @@ class World:
         self.failover = Random(f"failover {seed}")
         self.waver = Random(f"waver {seed}")
         self.pause = Random(f"pause {seed}")
+        self.limits = not self.answers and Random(f"budget {seed}").random() < BUDGET
         serves = self._share_agents(self.random.choice((2, 3, 3)))
         self.terms = Terms(
             claim_s=settings.claim_s,
@@ -146,6 +154,7 @@ class World:
                 serves=agents,
                 settings=settings,
                 recovers_s=self.terms.recovers_s,
+                spending=SpendingRules(budgets=(PER_AGENT,)) if self.limits else NO_RULES,
             )
             for name, agents in serves.items()
         ]

@@ -10,8 +10,10 @@ from dragoman.model.ids import SystemClock
 from dragoman.store.open import check_store, open_store
 from dragoman.store.sql.statements import statements_for_sqlite
 from dragoman.store.sqlite.connection import connect, locate
+from dragoman.store.state import StatePut, StateWrite
 from tests.store.cases.bench import new_task
 from tests.store.cases.deliveries import telling, webhook
+from tests.store.cases.states import TALK
 
 FAULTS = {
     "gaps": "UPDATE pages SET first_seq = first_seq + 1",
@@ -25,14 +27,17 @@ FAULTS = {
     "forgotten_webhooks": "UPDATE push_configs SET due_ms = NULL",
     "claims_of_nothing": "UPDATE push_configs SET claimed = 1 << 30",
     "wrong_sizes": "UPDATE push_configs SET large = NOT large",
+    "state_sizes": "UPDATE state_spaces SET bytes = bytes + 1",
+    "state_orphans": "UPDATE state_spaces SET context = 'c2'",
 }
-"""A change of a store with a task and a webhook that owes a delivery, by the check that finds it."""
+"""A change of a store with a task, its state, and a webhook that owes a delivery, by the check that finds it."""
 
 
 async def fill(url: str) -> None:
     store = open_store(url, SystemClock())
     await store.open("h1")
     await store.create(replace(new_task("t1"), push=webhook(), deliveries=(telling(1),)))
+    await store.state.write_entries(StateWrite(scope=TALK, puts=(StatePut("k", b"v"),)))
     await store.close()
     assert await check_store(url) == []
 

@@ -21,6 +21,7 @@ from dragoman.store.keyring import SigningKey, StoredKey
 from dragoman.store.open import check_store, copy_store, open_store
 from dragoman.store.outbox import Lane, PausedHost, Settled
 from dragoman.store.sqlite.connection import ProcessLock
+from dragoman.store.state import StateGuard, StatePut, StateScope, StateWrite
 from tests.postgres import PostgresServer
 from tests.store.cases.bench import AGENTS, by_run, chunk, ending, message, new_task
 from tests.store.cases.deliveries import arrival, telling, webhook
@@ -99,6 +100,15 @@ async def fill(store: Store) -> None:
     await store.outbox.pause(PausedHost(name="hooks.example.org", at_ms=7, by="key:ops"))
     await store.keys.signing_key(SigningKey(kid="k", jwk=b"{}", made_ms=1))
     await store.remember(Dedupe(b"direct", b"d", NEVER_MS), message("answer"))
+    for number in range(12):  # more than one step reads
+        scope = StateScope("echo", (ODD, "ann", "bob")[number % 3], ("", "c0", "c6")[number % 3], "checkpoint")
+        puts = StatePut(f"{number:02}\\ü", bytes([number]) * (4 << 20)), StatePut(f"{number:02}", b"", NEVER_MS)
+        await store.state.write_entries(StateWrite(scope=scope, puts=puts))
+    guard = StateGuard("t000", 1)
+    scope = StateScope("echo", "ann", "c0", "memory")
+    await store.state.write_entries(StateWrite(scope=scope, puts=(StatePut("k", b"v"),), guard=guard, act="0"))
+    for body in (b"\x00on", None, b"off"):
+        await store.operator_records.put_record("switch", ODD, body)
     for number in range(30):
         entry = AuditEntry(
             at_ms=number,
@@ -134,6 +144,12 @@ async def contents(store: Store) -> dict[str, Any]:
     found["receipts"] = await store.receipts.page()
     assert len(found["receipts"]) == 1
     found["paused"] = await store.outbox.paused()
+    scopes = [scope for owner in ("ann", "bob", ODD) for scope in await store.state.list_scopes(owner)]
+    assert scopes
+    found["state"] = {scope: await store.state.list_entries(scope) for scope in scopes}
+    found["sizes"] = await store.state.count_kinds()
+    found["records"] = await store.operator_records.read_records()
+    assert len(found["records"]) == 3
     found["keys"] = await store.keys.all(), await store.keys.signing_key()
     found["calls"] = [await store.recall(key) for key in (b"key0", b"key6", b"direct", b"none")]
     found["audit"] = await store.audit.read(limit=1000)

@@ -16,10 +16,10 @@ from dragoman.store.sqlite.schema import migrate, migrations
 FOLDER = Path(dragoman.store.sql.__file__).parent
 FILES = sorted(FOLDER.glob("*.sql"))
 
-WORD = re.compile(r"PIECE|FALSE\(|BY_INDEX|PLACE_OF|KIND|COUNTED_SCOPES|TRUE\(")
+WORD = re.compile(r"PIECE|FALSE\(|BY_INDEX|PLACE_OF|KIND|COUNTED_SCOPES|ENTRY_BYTES|TRUE\(")
 VALUE = re.compile(r"\?\d+")
 
-PIECES = {"audit_fits", "owed_columns", "owed_tables", "receipt_columns", "searched"}
+PIECES = {"audit_fits", "owed_columns", "owed_tables", "receipt_columns", "searched", "space_of", "state_columns"}
 """These are parts of others."""
 
 ALONE = {"backup.sql", "checks.sql"}
@@ -72,6 +72,6 @@ def test_refusals_are_found_by_their_index() -> None:
     location = locate("memory:")
     connection = connect(location)
     migrate(connection, location, migrations())
-    plan = connection.execute("EXPLAIN QUERY PLAN " + statements_for_sqlite()["read_refused"], (1,) * 9).fetchall()
+    plan = connection.execute("EXPLAIN QUERY PLAN " + statements_for_sqlite()["read_refused"], (1,) * 11).fetchall()
     assert "audit_refused" in plan[0][3]
     connection.close()

@@ -1,5 +1,6 @@
 """Refused callers: 401, 403 and 429 in each dialect's own words, with the headers that say what to do."""
 
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -8,13 +9,16 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from dragoman.config.budgets import Budget
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import KeyLimits, Scope
 from dragoman.model.task import Usage
 from dragoman.store.usage import AnswerUsage, used_by_answer
-from tests.kit.places import beside
+from tests.bindings.mcp_client import Client as McpClient
+from tests.kit.places import beside, calling
 from tests.spec.proto import V1
 from tests.systems.conftest import Json, Site, Told
+from tests.systems.grpc_speakers import OVER_GRPC, GrpcSpeaker
 from tests.systems.keyed import Holder, House, keyed
 
 V = {"a2a_version": "1.0"}
@@ -300,3 +304,82 @@ async def test_a_stream_too_many(tmp_path: Path, tongue: Tongue) -> None:
         assert "max_streams" in told.raw.decode()
         assert tongue.too_many(told.body), told
         anna.open("limits")
+
+
+# -- budgets: at every door -------------------------------------------------------------------------------------------
+
+RESPONSES = Tongue(
+    name="responses",
+    path="/v1/responses",
+    body={"model": "desk", "input": "ask"},
+    stream={},
+    missing=is_openai("invalid_api_key"),
+    wrong=is_openai("invalid_api_key"),
+    forbidden=is_openai("permission_denied"),
+    too_many=is_openai("insufficient_quota"),
+)
+QUOTA = {
+    "Evo AI": is_rpc(-32000, "daily"),
+    "chat": is_openai("insufficient_quota"),
+    "responses": is_openai("insufficient_quota"),
+}
+DAILY = Budget(id="daily", unit="tasks", limit=1, per="key", agent="desk", period="day")
+FOR_GOOD = Budget(id="for-good", unit="tasks", limit=1, key="forever", period="forever")
+
+
+@pytest.fixture(scope="module")
+async def budgeted(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """A server on which each caller may make one task a day, and one of them a single one."""
+    names = [tongue.name for tongue in (*TONGUES, RESPONSES)] + ["1.0 gRPC", "0.3 gRPC", "MCP", "forever"]
+    holders = {name: Holder(name=name.replace(" ", "-")) for name in names}
+    folder = tmp_path_factory.mktemp("budgeted")
+    async with keyed(folder, holders, budgets=(FOR_GOOD, DAILY)) as running:
+        yield running
+
+
+@pytest.mark.parametrize("tongue", [*TONGUES, RESPONSES], ids=lambda tongue: tongue.name)
+async def test_a_used_up_budget(budgeted: House, tongue: Tongue) -> None:
+    caller = budgeted.by(tongue.name)
+    assert (await tongue.send(caller)).status == 200
+    told = await tongue.send(caller)
+    assert told.status == 429, told
+    assert 1 <= int(told.headers["Retry-After"]) <= 3600
+    assert "the budget is used up until " in told.raw.decode()
+    assert "(daily)" in told.raw.decode()
+    assert QUOTA.get(tongue.name, tongue.too_many)(json.loads(told.raw.replace(b"BudgetExhausted", b"TooManyRequests")))
+
+
+async def test_a_budget_that_does_not_reset_says_no_time(budgeted: House) -> None:
+    """Whatever the door, nobody is told to come again."""
+    caller = budgeted.by("forever")
+    for tongue in (TONGUES[0], *TONGUES, RESPONSES):
+        told = await tongue.send(caller)
+        if told.status == 200:
+            continue
+        assert (told.status, "Retry-After" in told.headers) == (429, False), told
+        assert "(for-good)" in told.raw.decode()
+        assert "retryAfterS" not in told.raw.decode()
+        assert "RetryInfo" not in told.raw.decode()
+
+
+@pytest.mark.parametrize("speaker", OVER_GRPC, ids=lambda speaker: speaker.name)
+async def test_a_used_up_budget_over_grpc(budgeted: House, speaker: GrpcSpeaker) -> None:
+    caller = budgeted.by(f"{speaker.lane.version} gRPC")
+    await speaker.call(caller, "send", speaker.said("ask"))
+    with pytest.raises(AssertionError, match="daily") as refused:
+        await speaker.call(caller, "send", speaker.said("ask"))
+    assert "RESOURCE_EXHAUSTED" in str(refused.value) or "429" in str(refused.value)
+
+
+async def test_a_used_up_budget_over_mcp(budgeted: House) -> None:
+    async with calling(budgeted.site.url) as http:
+        await _use_up_over_mcp(McpClient(http, **{"X-API-Key": budgeted.keys["MCP"]}))
+
+
+async def _use_up_over_mcp(client: McpClient) -> None:
+    await client.begin()
+    tools = (await client.ask("tools/list"))["result"]["tools"]
+    tool = next(tool["name"] for tool in tools if tool["name"].startswith("desk"))
+    await client.call(tool, message="ask")
+    refused = await client.call(tool, message="ask")
+    assert (refused["isError"], "(daily)" in refused["content"][0]["text"]) == (True, True), refused

@@ -14,16 +14,19 @@ from msgspec.structs import replace
 from dragoman import Agent, Context
 from dragoman.agents.mcp.tools import McpGrant
 from dragoman.cli.loader import load_agents
-from dragoman.client import Connection
+from dragoman.client import Connection, connect
 from dragoman.config import Config, load
 from dragoman.engine.api import Runner
-from dragoman.model.task import TaskState
+from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate
 from dragoman.server import serving
 from dragoman.testing.loopback import CONFIG, client
 from tests.agents.mcp.peer import PYTHON, SCRIPT, at, call, listening, tools
+from tests.agents.mcp.test_newer import listening as newer_listening
+from tests.kit.processes import serving_process
 from tests.kit.values import text_of
 from tests.kit.web import web_site
+from tests.ports import kept_port
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
@@ -204,6 +207,89 @@ async def test_canceling_the_task_cancels_the_call(start: Start) -> None:
                 await asyncio.sleep(0.02)
 
 
+async def test_a_call_that_the_table_declares_is_not_made_again_after_a_restart(
+    start: Start, model: Model, tmp_path: Path
+) -> None:
+    store = f"sqlite:///{tmp_path}/tasks.db"
+    with listening("json") as url:
+        server = f'run = "mcp:{url}"\nat_most_once = ["slow"]'
+        async with tools(McpGrant(name="beside", reach=at(url))) as beside:
+            await beside.list_tools()
+            async with start(server, store=store) as agent:
+                task = await agent.send("call slow {}", return_immediately=True)
+                while not json.loads((await call(beside, "saw")).text)["begun"]:
+                    await asyncio.sleep(0.02)
+            async with start(server, store=store) as agent:
+                while (task := await agent.get(task.id)).status.state is TaskState.WORKING:
+                    await asyncio.sleep(0.02)
+            begun = json.loads((await call(beside, "saw")).text)["begun"]
+    assert (task.status.state, task.status.message.metadata) == (TaskState.FAILED, {"reason": "step_uncertain"})
+    assert (begun, len(model.asked)) == (1, 1)
+
+
+async def test_a_call_that_became_a_task_goes_on_over_kills_and_is_made_once(endpoint: str, tmp_path: Path) -> None:
+    """The server is killed while it is polled, and while it asks."""
+    with newer_listening() as url:
+        (tmp_path / "dragoman.toml").write_text(
+            f'store = "sqlite:///{tmp_path}/tasks.db"\nport = {kept_port()}\n[[agents]]\nid = "m"\n'
+            f'run = "openai:{endpoint}"\nmodel = "x"\n[[agents.tools]]\nrun = "mcp:{url}"\nname = "newer"\n'
+        )
+        async with (
+            asyncio.timeout(DEADLINE_S),
+            tools(McpGrant(name="beside", reach=at(url))) as beside,
+            serving_process(tmp_path) as server,
+            connect(f"{server.url}/agents/m") as agent,
+        ):
+            await beside.list_tools()
+
+            async def saw(what: str) -> int:
+                return int(json.loads((await call(beside, "saw")).text)[what])
+
+            async def restart() -> None:
+                await server.kill()
+                await server.start()
+
+            async def reaches(task_id: str, *states: TaskState) -> Task:
+                while (task := await agent.get(task_id)).status.state not in states:
+                    await asyncio.sleep(0.05)
+                return task
+
+            built = await agent.send('call build {"polls": 20}', return_immediately=True)
+            while await saw("polls") < 3:
+                await asyncio.sleep(0.02)
+            await restart()
+            assert text_of(await reaches(built.id, TaskState.COMPLETED)) == "it says build is done"
+            painted = await agent.send("call paint {}")
+            assert painted.status.state is TaskState.INPUT_REQUIRED
+            assert painted.status.message.text.startswith("newer asks: Which color?")
+            await restart()
+            again = await agent.send("green", task_id=painted.id, context_id=painted.context_id)
+            assert again.status.message.text.startswith("color must be one of red, blue.\nnewer asks: Which color?")
+            done = await agent.send("blue", task_id=painted.id, context_id=painted.context_id)
+            assert text_of(done) == "it says paint is done in blue"
+            assert (await saw("built"), await saw("updates"), await saw("tasks_canceled")) == (2, 1, 0)
+
+
+async def test_a_task_of_a_server_is_canceled_with_ours(start: Start) -> None:
+    with newer_listening() as url:
+        server = f'run = "mcp:{url}"\nname = "newer"'
+        async with start(server) as agent, tools(McpGrant(name="beside", reach=at(url))) as beside:
+            await beside.list_tools()
+
+            async def saw(what: str) -> int:
+                return int(json.loads((await call(beside, "saw")).text)[what])
+
+            polled = await agent.send('call build {"endless": true}', return_immediately=True)
+            while not await saw("polls"):
+                await asyncio.sleep(0.02)
+            asks = await agent.send("call paint {}")
+            assert asks.status.state is TaskState.INPUT_REQUIRED
+            for number, task in enumerate((polled, asks), 1):
+                await agent.cancel(task.id)
+                while await saw("tasks_canceled") < number:
+                    await asyncio.sleep(0.02)
+
+
 async def test_the_skills_of_another_dragoman_are_tools(start: Start) -> None:
     adder = Agent("adder", description="Adds")
 
@@ -217,3 +303,27 @@ async def test_the_skills_of_another_dragoman_are_tools(start: Start) -> None:
         task = await agent.send('call adder {"message": "1 2 3"}')
     assert task.status.state is TaskState.COMPLETED
     assert text_of(task).startswith("it says 6")
+
+
+@pytest.mark.parametrize("task_after_s", [0.0, 60.0])
+async def test_the_question_of_another_dragoman_is_one_of_the_task(start: Start, task_after_s: float) -> None:
+    """The call is a task there at once, or its question comes with a state."""
+    host = Agent("host", description="Books", restartable=True)
+    calls: list[str] = []
+
+    @host.skill("book")
+    async def book(ctx: Context) -> AsyncIterator[str]:
+        """Books a table."""
+        answer = await ctx.ask("How many people?")
+        calls.append(ctx.task_id)
+        yield f"A table for {answer}"
+
+    other = replace(CONFIG, mcp_task_after_s=task_after_s)
+    async with serving(other, [host]) as url, start(f'run = "mcp:{url}/mcp"\nname = "other"') as agent:
+        asked = await agent.send('call host {"message": "Chez Louis"}')
+        assert asked.status.state is TaskState.INPUT_REQUIRED
+        assert asked.status.message.text.startswith("other asks: How many people?")
+        done = await agent.send("three", task_id=asked.id, context_id=asked.context_id)
+        assert done.status.state is TaskState.COMPLETED
+        assert text_of(done).startswith("it says A table for three")
+    assert len(calls) == 1

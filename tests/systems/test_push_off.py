@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from dragoman.cli.entries import apply_entry
+from dragoman.agents.table import apply_entry
 from dragoman.config import AgentEntry, load
 from dragoman.server import serving
 from tests.push.receiver import Receiver, receiving

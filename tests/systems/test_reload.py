@@ -24,6 +24,7 @@ import pytest
 from dragoman.config import Config
 from dragoman.engine.api import Run
 from dragoman.server import Loaded, reloading, running
+from tests.bindings.mcp_client import Stateless
 from tests.engine.house import Scripted
 from tests.kit.processes import DRAGOMAN, ServerProcess
 from tests.processes import ENDS_WITH_US
@@ -514,6 +515,25 @@ async def test_sessions_of_mcp_are_told_of_other_tools(own: House, http: aiohttp
 
 
 CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+
+
+async def test_who_listens_without_a_session_is_told_of_other_tools(own: House, http: aiohttp.ClientSession) -> None:
+    await own.start()
+    client = Stateless(http)
+    body, headers = client.message("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    async with http.post(f"{own.url}/mcp", json=body, headers=headers) as listening:
+        tag = {"_meta": {"io.modelcontextprotocol/subscriptionId": client.number}}
+        granted = {"notifications": {"toolsListChanged": True}, **tag}
+        first = await first_message(listening)
+        assert (first["method"], first["params"]) == ("notifications/subscriptions/acknowledged", granted)
+        own.write(ECHO)
+        assert await own.reload() == "reloaded: removed other"
+        assert await first_message(listening) == {**CHANGED, "params": tag}
+        assert own.process is not None
+        own.process.terminate()
+        ended = {"jsonrpc": "2.0", "id": client.number, "result": {"resultType": "complete", **tag}}
+        assert await first_message(listening) == ended
+        assert await own.process.wait() == 0
 
 
 async def first_message(stream: aiohttp.ClientResponse) -> Any:

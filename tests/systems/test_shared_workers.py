@@ -624,3 +624,110 @@ async def test_a_worker_process_goes_on_with_the_next_server(shared_url: str) ->
         stop.set()
         await working
     await egress.close()
+
+
+@pytest.mark.parametrize("replays", [True, False])
+async def test_steps_and_sleeps_are_told_to_another_replica_each_time(shared_url: str, replays: bool) -> None:
+    async with cluster(shared_url) as here, asyncio.timeout(DEADLINE_S):
+        sent = await here.send("hello")
+        lease = (await here.take(replays=replays))["lease"]
+        for number in (1, 2):
+            step = {"number": number, "name": f"step {number}"}
+            for _ in range(3):  # as if answers were lost
+                assert (await here.report("step", lease, **step))["run"]
+            for _ in range(3):
+                assert (await here.report("step-result", lease, **step, result=number))["result"] == number
+            await here.say(lease, f"{number} ", number)
+        once = {"number": 3, "name": "once", "at_most_once": True}
+        for _ in range(3):
+            assert (await here.report("step", lease, **once))["run"]
+        await here.report("step-result", lease, number=3, name="once", result="so")
+        assert not (await here.report("sleep", lease, number=4, seconds=0.2))["over"]
+        assert (await here.act("step", {"lease": lease, "number": 1, "name": "step 1"}))[0] == 409
+        lease = (await here.take(replays=replays))["lease"]
+        for number in (1, 2):
+            assert (await here.report("step", lease, number=number, name=f"step {number}"))["result"] == number
+            if replays:
+                await here.say(lease, f"{number} ", number)
+        assert (await here.report("step", lease, **once))["result"] == "so"
+        for _ in range(3):
+            assert (await here.report("sleep", lease, number=4, seconds=0.2))["over"]
+        await here.say(lease, "end", 3)
+        await here.report("complete", lease)
+        task = await here.reach(sent["id"], "COMPLETED")
+        assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["1 2 end"]
+
+
+async def test_branches_of_a_worker_process_are_found_again_by_another_one(shared_url: str) -> None:
+    executed: list[str] = []
+    agent, stuck = Agent("far"), asyncio.Event()
+
+    async def branch(ctx: Context, name: str) -> str:
+        return " ".join([await ctx.step("work", executed.append, f"{name}{number}") or name for number in range(3)])
+
+    @agent.skill
+    async def work(ctx: Context) -> str:
+        """Work in branches, and stop there once."""
+        said = await asyncio.gather(*(branch(ctx, name) for name in "xyz"))
+        if not stuck.is_set():
+            stuck.set()
+            await asyncio.Event().wait()
+        return ", ".join(said)
+
+    egress = Egress(connections_max=0)
+    async with cluster(shared_url) as here, asyncio.timeout(DEADLINE_S):
+        sent = await here.send("hello")
+        for turn in range(2):
+            api, stop = WorkerApi(egress, here.urls[turn], "far", others=here.urls), asyncio.Event()
+            working = asyncio.create_task(Lessee(agent, api, name=f"w{turn}", tasks=1).work(stop, 0))
+            if turn == 0:
+                await stuck.wait()
+            else:
+                task = await here.reach(sent["id"], "COMPLETED")
+            stop.set()
+            await working
+        assert task["artifacts"][0]["parts"] == [{"text": "x x x, y y y, z z z"}]
+        assert sorted(executed) == [f"{name}{number}" for name in "xyz" for number in range(3)]
+    await egress.close()
+
+
+async def test_what_a_worker_remembers_goes_over_any_replica(shared_url: str) -> None:
+    async with cluster(shared_url, 2) as here:
+        sent = await here.send("hello")
+        lease = (await here.take(replays=True))["lease"]
+        versions = []
+        for number in range(1, 5):
+            value = {"verb": "set", "key": "k", "value": number}
+            versions.append((await here.report("memory", lease, number=number, **value))["version"])
+        await here.report("ask", lease, question=1, message="go on?")
+        await here.send("yes", taskId=sent["id"])
+        assert (await here.report("ask", lease, question=1, message="go on?", wait_s=5))["answer"] is not None
+        for number in range(5, 9):  # under another epoch
+            value = {"verb": "set", "key": "k", "value": number, "if_version": versions[-1]}
+            versions.append((await here.report("memory", lease, number=number, **value))["version"])
+        assert versions == sorted(set(versions))
+        for number in range(9, 11):
+            found = await here.report("memory", lease, number=number, verb="get", key="k")
+            assert found == {"value": 8, "version": versions[-1]}
+        await here.act("release", {"lease": lease})
+        for _ in here.servers:
+            late = {"lease": lease, "number": 11, "verb": "set", "key": "k", "value": "late"}
+            assert (await here.act("memory", late))[0] == 409
+
+
+async def test_a_task_waits_as_long_as_a_worker_with_its_code_was_seen_on_any_replica(shared_url: str) -> None:
+    async with cluster(shared_url, 2, agent_absent_s=1) as here:
+        sent = await here.send("hello")
+        began = asyncio.get_running_loop().time()
+        delivery = await here.take(0, steps_version="1")
+        await here.act("release", {"lease": delivery["lease"]})
+        other = await here.send("other")
+        while asyncio.get_running_loop().time() - began < 2.5:
+            status, busy = await here.act("lease", {"worker": "old", "steps_version": "1", "wait_s": 0}, 0)
+            if status == 200:
+                await here.act("release", {"lease": busy["lease"]}, 0)
+            status, new = await here.act("lease", {"worker": "new", "steps_version": "2", "wait_s": 0.2}, 1)
+            if status == 200:
+                assert new["task"]["id"] == other["id"]
+                await here.report("complete", new["lease"])
+        assert (await here.task(sent["id"]))["status"]["state"] == "TASK_STATE_WORKING"

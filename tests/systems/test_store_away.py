@@ -114,7 +114,7 @@ async def replica(postgres_url: str) -> AsyncIterator[tuple[Site, Any]]:
         store = postgres_url.replace(f":{parts.port}/", f":{proxy.port}/")
         config = Config(
             port=0,
-            store=f"{store}?timeout_s=1",
+            store=f"{store}?timeout_s=1&sslmode=disable",  # see tests/server/test_replicas.py
             bus="none",
             replica_lease_s=30.0,
             replica_beat_s=1.0,

@@ -8,11 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession, web
+from msgspec.structs import replace
 from opentelemetry import trace
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -21,22 +24,25 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from dragoman import Agent, Context, Reject
+from dragoman import Agent, Context, Reject, StepFailed
 from dragoman.bindings.request import Request
 from dragoman.bindings.routes import Route
 from dragoman.bindings.traffic import Traffic
 from dragoman.client import connect
 from dragoman.config import Config
+from dragoman.engine.api import Run, Runner, Traits
 from dragoman.engine.engine import Engine
 from dragoman.engine.handlers.tracing import Traced
 from dragoman.engine.observer import Observers
 from dragoman.engine.policy import EngineSettings
+from dragoman.model.acting_chain import NOTE, ActingLink, spell_chain, with_link
+from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, MethodNotAllowed, TaskNotFound
 from dragoman.model.ids import SystemClock
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import Call, CancelTask, GetTask, Operation, SendMessage, StreamMessage
 from dragoman.model.principal import ANONYMOUS
-from dragoman.model.task import Record
+from dragoman.model.task import Record, TaskHead
 from dragoman.server import StartError, serving
 from dragoman.store.open import open_store
 from dragoman.telemetry.counts import Counts
@@ -50,7 +56,37 @@ HTTP_DURATION, RPC_DURATION = "http.server.request.duration", "rpc.server.call.d
 TRACE_ID, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE_ID}-{CALLER}-01"
 
+SLEEP_S = 0.3
+
 agent = Agent("agent")
+executed: list[str] = []
+"""The executions of steps; of `charge` the span that was current."""
+
+
+async def charge() -> str:
+    """Works the second time."""
+    executed.append(f"{trace.get_current_span().get_span_context().span_id:016x}")
+    if len(executed) == 1:
+        raise ConnectionError("secret")
+    return "receipt"
+
+
+def ship() -> str:
+    raise ValueError("secret")
+
+
+async def hang() -> None:
+    executed.append("hang")
+    await asyncio.Event().wait()
+
+
+async def order(ctx: Context) -> None:
+    """Take a step that succeeds in the end, sleep, and take one that fails."""
+    await ctx.now()
+    await ctx.step("charge", charge, key="invoice 7", retries=1, backoff_s=0)
+    await ctx.sleep(SLEEP_S)
+    with suppress(StepFailed):
+        await ctx.step("ship", ship)
 
 
 @agent.skill
@@ -65,6 +101,10 @@ async def work(ctx: Context) -> str | None:
             await asyncio.Event().wait()
         case "ask":
             await ctx.ask("what?")
+        case "order":
+            await order(ctx)
+        case "stop":
+            await ctx.step("hang", hang)
     span = trace.get_current_span().get_span_context()
     return f"{ctx.traceparent} {span.span_id:016x}"
 
@@ -72,7 +112,16 @@ async def work(ctx: Context) -> str | None:
 class House:
     """An engine that is observed."""
 
-    def __init__(self, engine: Engine, spans: InMemorySpanExporter, reader: InMemoryMetricReader, tracer: Any) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        spans: InMemorySpanExporter,
+        reader: InMemoryMetricReader,
+        tracer: Any,
+        counts: Counts,
+    ) -> None:
+        self.counts = counts
+        self.tracer = tracer
         self.handler = Traced(engine.operations, tracer)
         self.exporter = spans
         self._reader = reader
@@ -83,11 +132,16 @@ class House:
 
     async def span(self, name: str) -> ReadableSpan:
         """The one span of that name, once it has ended."""
+        (found,) = await self.spans(name, 1)
+        return found
+
+    async def spans(self, name: str, count: int) -> list[ReadableSpan]:
+        """The spans of that name, once so many have ended."""
         async with asyncio.timeout(DEADLINE_S):
-            while not (found := [span for span in self.exporter.get_finished_spans() if span.name == name]):
+            while len(found := [span for span in self.exporter.get_finished_spans() if span.name == name]) < count:
                 await asyncio.sleep(0)
-        assert len(found) == 1
-        return found[0]
+        assert len(found) == count
+        return found
 
     def metrics(self) -> dict[str, dict[tuple[Any, ...], Any]]:
         """The points of every metric, by the values of their attributes."""
@@ -104,6 +158,20 @@ class House:
         }
 
 
+class Actor(Runner):
+    """Notes two exchanges, and something of its own."""
+
+    traits = Traits()
+    profile = Profile(id="actor", name="Actor", description="Acts", version="1", skills=())
+
+    async def run(self, run: Run) -> None:
+        chain: tuple[ActingLink, ...] = ()
+        for audience in ("https://back", "https://far"):
+            chain = with_link(chain, ActingLink(subject="ann", actors=("us", "app"), audience=audience, issuer="i"))
+            run.note_soon(**{NOTE: spell_chain(chain)})
+        run.note_soon(mine="x")
+
+
 def call(operation: Operation, traceparent: str | None = TRACEPARENT) -> Call:
     return Call(
         operation=operation, principal=ANONYMOUS, agent="agent", dialect="1.0", mount="/", traceparent=traceparent
@@ -114,27 +182,40 @@ def sending(text: str, **fields: Any) -> SendMessage:
     return SendMessage(message=Message(message_id="m", role=Role.USER, parts=(Part(text=text),)), **fields)
 
 
+def head_of(task_id: str, traceparent: str | None = None) -> TaskHead:
+    return TaskHead(
+        id=task_id,
+        context_id="c",
+        agent="agent",
+        owner="anonymous",
+        dialect="1.0",
+        mount="",
+        created_at="2026-01-01T00:00:00.000Z",
+        traceparent=traceparent,
+    )
+
+
 @pytest.fixture
 async def house() -> AsyncIterator[House]:
     exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
     tracers = TracerProvider(shutdown_on_exit=False)
     tracers.add_span_processor(SimpleSpanProcessor(exporter))
     meters = MeterProvider([reader], shutdown_on_exit=False)
-    telemetry = OpenTelemetry(tracers, meters, "kaos", "1")
+    telemetry, counts = OpenTelemetry(tracers, meters, "kaos", "1"), Counts()
     clock = SystemClock()
     store = open_store("memory:", clock)
     await store.open("test")
     engine = Engine(
         store,
-        {"agent": agent},
+        {"agent": agent, "actor": Actor()},
         clock=clock,
-        settings=EngineSettings(cancel_grace_s=0.1, suspend_max_s=0.0),
+        settings=EngineSettings(cancel_grace_s=0.1, suspend_max_s=0.0, suspend_after_s=0.0),
         holder="test",
-        observer=Observers((Counts(), telemetry)),
+        observer=Observers((counts, telemetry)),
     )
     async with asyncio.TaskGroup() as group:
         await engine.start(JobGroup(group))
-        yield House(engine, exporter, reader, telemetry)
+        yield House(engine, exporter, reader, telemetry, counts)
         await engine.drain(0.1)
     await store.close()
     tracers.shutdown()
@@ -148,6 +229,11 @@ def answer_of(record: Record) -> list[str]:
 def parent_of(span: ReadableSpan) -> str:
     assert span.parent is not None
     return f"{span.parent.span_id:016x}"
+
+
+def id_of(span: ReadableSpan) -> str:
+    assert span.context is not None
+    return f"{span.context.span_id:016x}"
 
 
 def trace_of(span: ReadableSpan) -> str:
@@ -198,6 +284,82 @@ async def test_a_run_that_is_taken_up_again_is_in_the_trace_of_its_task(house: H
     await house.call(SendMessage(message=reply), None)
     execute = await house.span("kaos.task.execute")
     assert (trace_of(execute), parent_of(execute)) == (TRACE_ID, CALLER)
+
+
+async def test_each_executed_step_has_one_span_in_the_run_that_executed_it(house: House) -> None:
+    executed.clear()
+    await house.call(sending("order"))
+    first, second = await house.spans("kaos.task.execute", 2)
+    assert {trace_of(first), trace_of(second)} == {TRACE_ID}
+    assert {parent_of(first), parent_of(second)} == {CALLER}
+    charged, shipped = await house.span("step charge"), await house.span("step ship")
+    assert (parent_of(charged), parent_of(shipped)) == (id_of(first), id_of(second))
+    assert executed == [id_of(charged)] * 2
+    assert dict(charged.attributes or {}) == {
+        "agent": "agent", "step.name": "charge", "step.key": "invoice 7", "step.attempts": 2, "step.failed": False
+    }  # fmt: skip
+    assert dict(shipped.attributes or {}) == {
+        "agent": "agent", "step.name": "ship", "step.attempts": 1, "step.failed": True, "error.type": "ValueError"
+    }  # fmt: skip
+    assert shipped.status.status_code is trace.StatusCode.ERROR
+    assert "secret" not in charged.to_json() + shipped.to_json()
+    names = [span.name for span in house.exporter.get_finished_spans() if span.name.startswith("step ")]
+    assert sorted(names) == ["step charge", "step ship"], "neither a replayed step has a span, nor a time that is drawn"
+
+
+async def test_a_step_of_a_worker_has_the_times_of_its_execution(house: House) -> None:
+    execution = house.tracer.executing(head_of("t", TRACEPARENT), None)
+    execution.step_told("charge", "", 1_000, 3_500, 2, "Declined")
+    execution.finished("working")
+    step = await house.span("step charge")
+    assert (step.start_time, step.end_time) == (1_000_000_000, 3_500_000_000)
+    assert parent_of(step) == id_of(await house.span("kaos.task.execute"))
+    assert (step.attributes or {})["error.type"] == "Declined"
+    assert house.metrics()["kaos.steps"][("agent", "failed")].value == 1
+
+
+async def test_each_exchange_of_a_token_is_an_event_of_the_run(house: House) -> None:
+    message = Message(message_id="m", role=Role.USER, parts=(Part(text="act"),))
+    async with asyncio.timeout(DEADLINE_S):
+        await house.handler.call(replace(call(SendMessage(message=message)), agent="actor"))
+    run = await house.span("kaos.task.execute")
+    assert [event.name for event in run.events] == ["token.exchanged"] * 2
+    assert [dict(event.attributes or {}) for event in run.events] == [
+        {"acting.subject": "ann", "acting.actors": ("us", "app"), "acting.audience": audience, "acting.issuer": "i"}
+        for audience in ("https://back", "https://far")
+    ]
+
+
+async def test_a_sleep_is_an_event_of_the_run_that_it_ends(house: House) -> None:
+    executed.clear()
+    await house.call(sending("order"))
+    first, second = await house.spans("kaos.task.execute", 2)
+    (slept,) = first.events
+    assert (slept.name, second.events) == ("sleep", ())
+    until_s = datetime.fromisoformat(str((slept.attributes or {})["sleep.until"])).timestamp()
+    assert until_s - SLEEP_S <= slept.timestamp / 1e9 <= until_s
+    assert (first.attributes or {})["task.state"] == "working"
+
+
+async def test_steps_are_counted_by_outcome(house: House) -> None:
+    executed.clear()
+    await house.call(sending("order"))
+    await house.spans("kaos.task.execute", 2)
+    counted = {outcome: point.value for (_, outcome), point in house.metrics()["kaos.steps"].items()}
+    assert counted == {"succeeded": 1, "failed": 1, "replayed": 1}
+    assert house.counts.runs["agent"].steps == counted
+
+
+async def test_a_step_that_is_cut_short_ends_its_span_and_is_not_counted(house: House) -> None:
+    executed.clear()
+    task_id = (await house.call(sending("stop", return_immediately=True))).head.id
+    async with asyncio.timeout(DEADLINE_S):
+        while not executed:
+            await asyncio.sleep(0)
+    await house.call(CancelTask(id=task_id))
+    step = await house.span("step hang")
+    assert dict(step.attributes or {}) == {"agent": "agent", "step.name": "hang", "step.interrupted": True}
+    assert "kaos.steps" not in house.metrics()
 
 
 async def test_cancel_has_a_span_of_its_own(house: House) -> None:
@@ -308,7 +470,7 @@ def test_a_collector_that_does_not_answer_holds_up_the_end_for_a_moment_only() -
     tracers = TracerProvider(shutdown_on_exit=False)
     tracers.add_span_processor(BatchSpanProcessor(Stuck()))
     telemetry = OpenTelemetry(tracers, MeterProvider(shutdown_on_exit=False), "dragoman", "1")
-    telemetry.executing("agent", "t", None).finished("completed")
+    telemetry.executing(head_of("t"), None).finished("completed")
     begun = time.monotonic()
     try:
         telemetry.flush()

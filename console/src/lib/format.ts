@@ -35,6 +35,11 @@ export function ago(at: number, now: number): string {
   return "just now";
 }
 
+/** How long until then: `in 2 h 4 min`; how long ago it was, once it is over. */
+export function ahead(at: number, now: number): string {
+  return at - now < 1000 ? ago(at, now) : `in ${duration(at - now)}`;
+}
+
 export function bytes(size: number): string {
   if (size < 1024) return `${size} B`;
   const units = ["KB", "MB", "GB", "TB"];
@@ -58,6 +63,13 @@ const CLOCK = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle:
 /** A time in the reader's own zone. */
 export function clock(at: string): string {
   return CLOCK.format(new Date(at));
+}
+
+const ZONED = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" });
+
+/** The same with the name of the zone. */
+export function zoned(at: string): string {
+  return ZONED.format(new Date(at));
 }
 
 /** The end of an id: ids begin with the time, so that those of one minute begin alike. The whole is in the title. */

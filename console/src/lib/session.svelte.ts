@@ -5,6 +5,8 @@ interface SessionAnswer {
   readonly principal: string;
   readonly proof: string;
   readonly ends_at: string;
+  /** The team of an operator of one; absent for those of the server. */
+  readonly team?: string;
 }
 
 export type SignIn = "unknown" | "out" | "in";
@@ -14,6 +16,8 @@ const PLACE = "/console/session";
 class Session {
   state = $state<SignIn>("unknown");
   principal = $state("");
+  /** Empty for operators of the server, who may use everything. */
+  team = $state("");
   proof = "";
   #ended = new Set<() => void>();
 
@@ -60,10 +64,12 @@ class Session {
     this.state = "out";
     this.proof = "";
     this.principal = "";
+    this.team = "";
   }
 
   #enter(answer: SessionAnswer): void {
     this.principal = answer.principal;
+    this.team = answer.team ?? "";
     this.proof = answer.proof;
     this.state = "in";
   }

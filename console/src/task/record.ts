@@ -17,6 +17,12 @@ export interface Shown {
 const CHARACTERS_MAX = 400_000;
 const PARTS_MAX = 1000;
 
+/** A message of the caller ends the sleep earlier if it `wakesOnMessage`. */
+export interface Sleep {
+  readonly until: string;
+  readonly wakesOnMessage: boolean;
+}
+
 export interface TaskRecord {
   readonly seq: number;
   readonly state: State;
@@ -27,6 +33,8 @@ export interface TaskRecord {
   readonly progress: Progress | null;
   readonly usage: Usage | null;
   readonly durationMs: number | null;
+  /** Until when the task sleeps; null once it does something else. */
+  readonly sleep: Sleep | null;
   /** How many came before those that are here. */
   readonly droppedArtifacts: number;
   readonly droppedMessages: number;
@@ -42,6 +50,7 @@ export const EMPTY: TaskRecord = {
   progress: null,
   usage: null,
   durationMs: null,
+  sleep: null,
   droppedArtifacts: 0,
   droppedMessages: 0,
 };
@@ -69,6 +78,7 @@ export function recordOf(moment: Moment): TaskRecord {
     progress: moment.progress ?? null,
     usage: moment.usage ?? null,
     durationMs: moment.duration_ms ?? null,
+    sleep: null,
   };
 }
 
@@ -77,13 +87,14 @@ export function fold(events: readonly LogEvent[], from: TaskRecord = EMPTY): Tas
 }
 
 export function step(record: TaskRecord, event: LogEvent): TaskRecord {
-  const next = { ...record, seq: event.seq, at: event.at ?? record.at };
+  const next = { ...record, seq: event.seq, at: event.at ?? record.at, sleep: null };
   switch (event.kind) {
     case "submitted":
       return { ...next, state: "submitted", history: event.message ? [event.message] : [] };
     case "message": {
       const question = INTERRUPTED.includes(record.state) && record.statusMessage ? [record.statusMessage] : [];
-      return { ...next, history: [...record.history, ...question, ...(event.message ? [event.message] : [])] };
+      const history = [...record.history, ...question, ...(event.message ? [event.message] : [])];
+      return { ...next, history, sleep: record.sleep?.wakesOnMessage ? null : record.sleep };
     }
     case "status": {
       const state = event.state ?? record.state;
@@ -95,18 +106,28 @@ export function step(record: TaskRecord, event: LogEvent): TaskRecord {
         progress: event.progress ?? record.progress,
         usage: event.usage ?? record.usage,
         durationMs: event.duration_ms ?? record.durationMs,
+        sleep: event.wakes ? { until: event.wakes, wakesOnMessage: event.wakes_on_message ?? false } : null,
         artifacts: ended ? record.artifacts.map((shown) => ({ ...shown, open: false })) : record.artifacts,
       };
     }
     case "artifact":
       return event.artifact ? { ...next, artifacts: place(record.artifacts, event, event.artifact) } : next;
+    case "step":
     case "delegated":
-    case "noted":
+      return { ...next, usage: event.usage ?? record.usage };
     case "operator":
+      return { ...next, sleep: record.sleep };
+    case "step-begun":
+    case "noted":
       return next;
     default:
       return next; // a newer server may log more
   }
+}
+
+/** Whether the task sleeps at a time, in milliseconds since the epoch, unless something has happened that is not known. */
+export function sleepsAt(record: TaskRecord, now: number): boolean {
+  return record.sleep !== null && Date.parse(record.sleep.until) > now;
 }
 
 function place(shown: readonly Shown[], event: LogEvent, artifact: Artifact): readonly Shown[] {

@@ -32,8 +32,15 @@ export function remarks(task: TreeTask, ours: State | null): readonly Remark[] {
   if (upstream.last_status_at) {
     add(`Its first and last status, by its own clock: ${span(upstream.first_status_at ?? "", upstream.last_status_at)}.`);
   } else if (upstream.known) add("It sends no times.");
+  if (task.member) add(`Member ${task.member} of the pool has it.`);
+  if (task.history_at) add(`What was said before in the conversation is at ${task.history_at}.`, true);
   if (upstream.dragoman) add("It is a Dragoman, too: what it delegated is in its own console.");
   return said;
+}
+
+/** The members of a pool that have not carried out a task, a sentence each. */
+export function attempts(task: TreeTask): readonly string[] {
+  return (task.attempts ?? []).map((each) => `${each.member} did not, at ${clock(each.at)}: ${each.why || each.reason}`);
 }
 
 /** A time, or two; the day of the second is left out if it is that of the first. */

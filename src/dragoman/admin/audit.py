@@ -55,6 +55,7 @@ class AuditLines(Struct, frozen=True, kw_only=True):
 
 LIST_AUDIT = Question(
     name="listAudit",
+    of_teams=True,
     path="/audit",
     summary="List entries of the audit trail, oldest first.",
     given=AuditQuery,

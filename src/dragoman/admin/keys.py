@@ -90,6 +90,16 @@ class BareRole(Struct, frozen=True):
     rate: str
 
 
+TEAMLESS_ROLES: Mapping[AccessRole, str] = MappingProxyType(
+    {
+        AccessRole.AGENT: "a worker does the tasks of every team",
+        AccessRole.MONITOR: "/metrics are those of the whole server",
+        AccessRole.ADMIN: "/metrics are those of the whole server",
+    }
+)
+"""The roles whose keys are in no team, and why."""
+
+
 BARE_ROLES: Mapping[AccessRole, BareRole] = MappingProxyType(
     {
         AccessRole.OPERATOR: BareRole("it reaches every task", "the admin API has none"),
@@ -111,6 +121,7 @@ class KeyQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str | None = None
     role: AccessRole | None = None
     state: KeyState | None = None
+    team: str | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     cursor: str = ""
 
@@ -119,6 +130,7 @@ class KeyLine(Struct, frozen=True, kw_only=True):
     """A key without its secret. `agents` and `scopes` null: all; `limits` null: those of the server's settings.
 
     `in_use`: the request that asks was sent with this key, or belongs to a session that was begun with it.
+    `one_person`: one person alone uses the key. `team` is that of its caller, and left out if it has none.
     """
 
     id: str
@@ -132,6 +144,8 @@ class KeyLine(Struct, frozen=True, kw_only=True):
     revoked: str | None
     state: KeyState
     in_use: bool = False
+    one_person: bool = False
+    team: str | UnsetType = UNSET
 
 
 class KeyLines(Struct, frozen=True, kw_only=True):
@@ -160,6 +174,9 @@ class LimitChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class KeyRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A key to make. `agents` and `scopes` null: all. `expires_s` seconds from now; null: never.
 
+    With `one_person` it promises that one person alone uses it, so that an answer in a chat may be recognised by the
+    turns before it. `team` is the team that its caller is in; empty for none, or that of the operator who asks.
+
     With `force` the first key of a server that asks nobody may be one that is no operator's. When the server starts
     anew, nobody is an operator until somebody makes another key on its machine.
     """
@@ -170,6 +187,8 @@ class KeyRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     scopes: tuple[Scope, ...] | None = None
     expires_s: ExpiryS | None = None
     limits: LimitChanges = LimitChanges()
+    one_person: bool = False
+    team: str = ""
     force: bool = False
 
 
@@ -237,6 +256,7 @@ def _replaced(_: RotateRequest, issued: IssuedKey) -> str:
 
 LIST_KEYS = Question(
     name="listKeys",
+    of_teams=True,
     path="/keys",
     summary="List the keys of callers, oldest first, without their secrets.",
     given=KeyQuery,
@@ -247,12 +267,14 @@ LIST_KEYS = Question(
     lines="keys",
     columns=(
         *(Column("ID", "id"), Column("NAME", "name"), Column("ROLE", "role"), Column("AGENTS", "agents")),
-        *(Column("SCOPES", "scopes"), Column("LIMITS", "limits"), Column("MADE", "made", "moment")),
+        *(Column("SCOPES", "scopes"), Column("LIMITS", "limits"), Column("USERS", "one_person")),
+        *(Column("TEAM", "team"), Column("MADE", "made", "moment")),
         *(Column("EXPIRES", "expires", "moment"), Column("STATE", "state")),
     ),
 )
 CREATE_KEY = Question(
     name="createKey",
+    of_teams=True,
     method="POST",
     path="/keys",
     summary="Make a key. Its secret is in this answer alone.",
@@ -264,6 +286,7 @@ CREATE_KEY = Question(
 )
 LIMIT_KEY = Question(
     name="limitKey",
+    of_teams=True,
     method="POST",
     path="/keys/{id}:limit",
     summary="Change limits of a key.",
@@ -274,6 +297,7 @@ LIMIT_KEY = Question(
 )
 ROTATE_KEY = Question(
     name="rotateKey",
+    of_teams=True,
     method="POST",
     path="/keys/{id}:rotate",
     summary="Replace a key, whose caller and rights stay. The secret of the new one is in this answer alone.",
@@ -286,6 +310,7 @@ ROTATE_KEY = Question(
 )
 REVOKE_KEY = Question(
     name="revokeKey",
+    of_teams=True,
     method="POST",
     path="/keys/{id}:revoke",
     summary="Revoke a key for good, and with stop end what it began.",
@@ -298,6 +323,7 @@ REVOKE_KEY = Question(
 )
 SHOW_BEGUN: Question[None, KeyBeginnings] = Question(
     name="showBegun",
+    of_teams=True,
     path="/keys/{id}/begun",
     summary="Show what one key began that goes on: streams, webhooks and tasks.",
     answer=KeyBeginnings,
@@ -306,6 +332,7 @@ SHOW_BEGUN: Question[None, KeyBeginnings] = Question(
 )
 SHOW_KEY: Question[None, KeyLine] = Question(
     name="showKey",
+    of_teams=True,
     path="/keys/{id}",
     summary="Show one key, without its secret.",
     answer=KeyLine,

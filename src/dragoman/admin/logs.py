@@ -8,21 +8,31 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from dragoman.admin.question import Question
-from dragoman.admin.tasks import StateWord
+from dragoman.admin.tasks import ActingLine, StateWord
 from dragoman.dialects.json_bounds import EXACT_MAX
-from dragoman.model.message import Artifact, Message
-from dragoman.model.task import CancelOutcome, Progress, Usage
+from dragoman.model.events import Event
+from dragoman.model.message import Artifact, Message, Part
+from dragoman.model.task import CancelOutcome, Progress, TaskHead, Usage
+
+EventKind = Literal[
+    "submitted", "message", "status", "artifact", "delegated", "noted", "step-begun", "step", "operator"
+]
+"""The kinds of events."""
 
 
 class TimelineEntry(Struct, frozen=True, kw_only=True):
     """An event of a task. `at` is null for events that carry no time: they came after the one before them.
 
-    An event of the kind `operator` tells who made the next change, which is the `action`; `text` is why.
+    An event of the kind `operator` tells who made the next change, which is the `action`; `text` is why. One of the
+    kind `step` is the outcome of a `step`, with its `key` if it has one, that was executed `attempts` times since
+    `began`; if it `failed`, `text` is why. One of the kind `step-begun` precedes the execution of a step that must not
+    be executed twice. With a status that `wakes`, the task sleeps until then, or until a message if it
+    `wakes_on_message`.
     """
 
     seq: int
     at: str | None
-    kind: Literal["submitted", "message", "status", "artifact", "delegated", "noted", "operator"]
+    kind: EventKind
     state: StateWord | None = None
     text: str = ""
     artifact: str | None = None
@@ -31,6 +41,13 @@ class TimelineEntry(Struct, frozen=True, kw_only=True):
     progress: Progress | None = None
     operator: str | None = None
     action: str | None = None
+    step: str | None = None
+    attempts: int | None = None
+    began: str | None = None
+    failed: bool = False
+    wakes: str | None = None
+    wakes_on_message: bool = False
+    key: str | None = None
 
 
 class Timeline(Struct, frozen=True, kw_only=True):
@@ -52,12 +69,14 @@ class LogEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `message` and `artifact` are those of A2A 1.0, without the first `dropped` characters of very long texts; with
     `append` the parts continue the artifact of that id. `agent` and `task` are those that the work was delegated to.
-    `operator`, `action` and `reason` are those of an intervention.
+    `operator`, `action` and `reason` are those of an intervention. `step`, `key`, `attempts` and `began` are those of a
+    step; its result is in `parts`, or its `failure` is the name of the exception and its text. With a status
+    that `wakes`, the task sleeps until then, or until a message if it `wakes_on_message`.
     """
 
     seq: int
     at: str | None
-    kind: Literal["submitted", "message", "status", "artifact", "delegated", "noted", "operator"]
+    kind: EventKind
     state: StateWord | None = None
     message: Message | None = None
     artifact: Artifact | None = None
@@ -72,6 +91,14 @@ class LogEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     operator: str | None = None
     action: Literal["answer", "cancel"] | None = None
     reason: str = ""
+    step: str | None = None
+    key: str = ""
+    attempts: int | None = None
+    began: str | None = None
+    parts: tuple[Part, ...] = ()
+    failure: str | None = None
+    wakes: str | None = None
+    wakes_on_message: bool = False
 
 
 class Recording(Struct, frozen=True, kw_only=True):
@@ -85,6 +112,25 @@ class Recording(Struct, frozen=True, kw_only=True):
     seq: int
     ended: bool
     pruned: bool = False
+    next_after: int | None = None
+
+
+class RecordedTask(Struct, frozen=True, kw_only=True):
+    """A task as the store keeps it: its `head`, and `events` in their order, the first of all pages being number 1.
+
+    Events are arrays that begin with the letter of their kind (`dragoman.model.events`). A file is a part with `file`,
+    which is the task's id and the digest of the bytes, as for bytes that are kept outside of the store. The answer to
+    a question for credentials has digests in the place of its texts and values, with a secret that nobody keeps.
+
+    `seq` is the number of the last event of the task; more follow if `next_after` is not null. `format` grows when a
+    reader would have to change, and `dragoman` is the version that wrote it.
+    """
+
+    format: int = 1
+    dragoman: str
+    head: TaskHead
+    events: tuple[Event, ...]
+    seq: int
     next_after: int | None = None
 
 
@@ -162,12 +208,26 @@ class UpstreamWord(Struct, frozen=True, kw_only=True):
     dragoman: bool | None = None
 
 
+class AttemptLine(Struct, frozen=True, kw_only=True):
+    """A member of an agent's pool that has not carried out a task: when it was tried, the `reason` for programs (as in
+    docs/upstreams.md), and `why` in words."""
+
+    member: str
+    at: str
+    reason: str
+    why: str = ""
+
+
 class TreeTask(Struct, frozen=True, kw_only=True):
     """A task of a tree of delegations. `ended_at` is null while it is open.
 
     A task that was sent to an agent of another server has that server's `url`, if the agent is served here, and the id
     that it has there. If it is not in this store, too, it is `elsewhere`, and `upstream` has what the other server said
-    of it: `state` is its own, and `ended_at` is when this server heard of its end.
+    of it: `state` is its own, and `ended_at` is when this server heard of its end. `acting` says for whom the task
+    called other servers, where tokens were exchanged.
+
+    If the agent has a pool, `member` is the one that has the task, and `history_at` the one at which the conversation
+    was before, if that is another. `attempts`, of the task that was sent, are the members that have not carried it out.
     """
 
     id: str
@@ -179,6 +239,10 @@ class TreeTask(Struct, frozen=True, kw_only=True):
     url: str | None = None
     elsewhere: bool = False
     upstream: UpstreamWord | None = None
+    acting: tuple[ActingLine, ...] = ()
+    member: str = ""
+    history_at: str = ""
+    attempts: tuple[AttemptLine, ...] = ()
 
 
 class Tree(Struct, frozen=True, kw_only=True):
@@ -224,6 +288,7 @@ AFTER = ("after", "next_after")
 
 READ_LOG = Question(
     name="readLog",
+    of_teams=True,
     path="/tasks/{id}/log",
     summary="Read the events of a task in their order.",
     given=LogQuery,
@@ -233,8 +298,20 @@ READ_LOG = Question(
     stored=True,
     cursor=AFTER,
 )
+RECORD_TASK = Question(
+    name="recordTask",
+    of_teams=True,
+    path="/tasks/{id}/record",
+    summary="Read the events of a task as the store keeps them, for a replay. Files and secrets are there by digest.",
+    given=LogQuery,
+    answer=RecordedTask,
+    action="tasks.record",
+    stored=True,
+    cursor=AFTER,
+)
 READ_CONTENT = Question(
     name="readContent",
+    of_teams=True,
     path="/tasks/{id}/content",
     summary="Read the events of a task with all that they hold.",
     given=LogQuery,
@@ -244,6 +321,7 @@ READ_CONTENT = Question(
 )
 READ_MOMENT = Question(
     name="readMoment",
+    of_teams=True,
     path="/tasks/{id}/moment",
     summary="Read one task as it stands, or as it stood after one of its events.",
     given=MomentQuery,
@@ -253,6 +331,7 @@ READ_MOMENT = Question(
 )
 READ_TREE: Question[None, Tree] = Question(
     name="readTree",
+    of_teams=True,
     path="/tasks/{id}/tree",
     summary="Read the task with those that were delegated from it.",
     answer=Tree,
@@ -261,6 +340,7 @@ READ_TREE: Question[None, Tree] = Question(
 )
 READ_WIRE = Question(
     name="readWire",
+    of_teams=True,
     path="/tasks/{id}/wire",
     summary="Read the events of a task as the streams of several dialects carry them.",
     given=WireQuery,

@@ -9,14 +9,24 @@ from typing import Literal
 from msgspec import Struct
 
 from dragoman.admin.question import Column, Question
+from dragoman.admin.switches import Switch
 from dragoman.admin.tasks import StateWord
 from dragoman.telemetry.pulse import Quantiles
+
+
+class AgentMember(Struct, frozen=True, kw_only=True):
+    """A member of an agent's pool: an upstream, or an endpoint of its model. `switch` is null while it takes tasks."""
+
+    name: str
+    switch: Switch | None = None
 
 
 class AgentFacts(Struct, frozen=True, kw_only=True):
     """An agent as it is served here. `degraded` is why it cannot do all of its work.
 
-    A run that works for longer than `deadline_s` at a stretch is stopped; null: none is.
+    A run that works for longer than `deadline_s` at a stretch is stopped; null: none is. Tasks that began with another
+    `steps_version` do not run here; empty: any do. `switch` is null while it takes tasks. `members` are those of its
+    pool, in the order of the file; none if it has one upstream.
     """
 
     id: str
@@ -25,6 +35,9 @@ class AgentFacts(Struct, frozen=True, kw_only=True):
     kind: str
     degraded: str | None
     deadline_s: float | None = None
+    steps_version: str = ""
+    switch: Switch | None = None
+    members: tuple[AgentMember, ...] = ()
 
 
 class WorkersHere(Struct, frozen=True, kw_only=True):
@@ -75,7 +88,9 @@ class KnownWorker(Struct, frozen=True, kw_only=True):
 class UpstreamLine(Struct, frozen=True, kw_only=True):
     """An agent of another server, with the URL of the server. `breaker` is `closed` while it is called.
 
-    The numbers count calls since the start. `dragoman`: its card is that of a Dragoman; null if none was read.
+    The numbers count calls since the start. `dragoman`: its card is that of a Dragoman; null if none was read. `fault`
+    says why it cannot be called, as far as is known, or is called after others; null if it is well. An agent with a
+    pool has a line for each `member`, with its `order` and `weight`, and how many tasks this server has `open` there.
     """
 
     agent: str
@@ -85,13 +100,21 @@ class UpstreamLine(Struct, frozen=True, kw_only=True):
     failed: int
     url: str = ""
     dragoman: bool | None = None
+    fault: str | None = None
+    member: str = ""
+    order: int | None = None
+    weight: int | None = None
+    open: int | None = None
 
 
 class AgentLine(Struct, frozen=True, kw_only=True):
-    """An agent with the numbers of its tasks, on all servers: those that are queued, running or waiting, and all.
+    """An agent with the numbers of its tasks, on all servers: those that are queued, running, sleeping or waiting, and
+    all.
 
     `oldest_queued_s` is the age of the task that has waited longest to be run; null if none waits. A run that works for
-    longer than `deadline_s` at a stretch is stopped; null: none is.
+    longer than `deadline_s` at a stretch is stopped; null: none is. Tasks that began with another `steps_version` than
+    that do not run here; empty: any do. `switch` says that an operator has taken the agent out of service, on all
+    servers; null while it takes tasks. `members` are those of its pool.
     """
 
     id: str
@@ -105,6 +128,10 @@ class AgentLine(Struct, frozen=True, kw_only=True):
     total: int
     oldest_queued_s: float | None = None
     deadline_s: float | None = None
+    sleeping: int = 0
+    steps_version: str = ""
+    switch: Switch | None = None
+    members: tuple[AgentMember, ...] = ()
 
 
 class AgentLines(Struct, frozen=True, kw_only=True):
@@ -141,19 +168,30 @@ class ReplicaLines(Struct, frozen=True, kw_only=True):
     replicas: tuple[ReplicaLine, ...]
 
 
+class StateLine(Struct, frozen=True):
+    """The state that agents keep beside their tasks, of one kind: `memory`, `checkpoint`, `session` or `store`.
+
+    `scopes` are conversations, or callers with what all their conversations share; `bytes` those of keys and values.
+    """
+
+    scopes: int
+    entries: int
+    bytes: int
+
+
 class Stats(Struct, frozen=True, kw_only=True):
     """How much there is to do. `tasks` counts by state, which is what callers see. Those that have not ended are
-    `queued` until they are taken on, `running`, or `waiting` for their callers. `outage` is why writes fail, null if
-    they do not.
+    `queued` until they are taken on, `running`, `sleeping` until a time, or `waiting` for their callers. `outage` is
+    why writes fail, null if they do not.
 
     `webhook_calls_paused` are those of the pending ones that wait for a paused host. `store_bytes` is the size of the
-    store. `input_tokens_today` and `output_tokens_today` are what the runs that ended today (UTC) have used; null if
-    none said so. All else is of this process, since its start: `writes`, `failed_writes`, `streams` that are open, and,
-    for the last hour at most, oldest minute first, `requests_a_minute`, without those to the admin API, and
-    `tasks_a_minute`, by `submitted` or the state of their end. `webhook_calls` are those of that hour by outcome:
-    `delivered`, `retry`, `dead`, `gone`. `first_event`, `completion` and `commit` are those of the last five minutes;
-    null if there was none. Without metrics these seven are empty or null. `jobs` are those of this server that have
-    failed lately: how often, and when they are started again.
+    store. `state` is what agents keep in it beside their tasks, by kind. `input_tokens_today` and `output_tokens_today`
+    are what the runs that ended today (UTC) have used; null if none said so. All else is of this process, since its
+    start: `writes`, `failed_writes`, `streams` that are open, and, for the last hour at most, oldest minute first,
+    `requests_a_minute`, without those to the admin API, and `tasks_a_minute`, by `submitted` or the state of their end.
+    `webhook_calls` are those of that hour by outcome: `delivered`, `retry`, `dead`, `gone`. `first_event`, `completion`
+    and `commit` are those of the last five minutes; null if there was none. Without metrics these seven are empty or
+    null. `jobs` are those of this server that have failed lately: how often, and when they are started again.
     """
 
     tasks: dict[str, int]
@@ -166,8 +204,10 @@ class Stats(Struct, frozen=True, kw_only=True):
     writes: int
     failed_writes: int
     outage: str | None
+    sleeping: int = 0
     webhook_calls_paused: int = 0
     store_bytes: int = 0
+    state: dict[str, StateLine] = {}
     input_tokens_today: int | None = None
     output_tokens_today: int | None = None
     streams: int | None = None
@@ -244,6 +284,7 @@ class DeliveryFacts(Struct, frozen=True):
 
 FOLLOW_CHANGES: Question[None, FeedReset] = Question(
     name="followChanges",
+    of_teams=True,
     path="/events",
     summary="Follow what changes: tasks, agents, workers, upstreams, replicas, and what operators do.",
     events={
@@ -259,6 +300,7 @@ FOLLOW_CHANGES: Question[None, FeedReset] = Question(
 )
 LIST_AGENTS: Question[None, AgentLines] = Question(
     name="listAgents",
+    of_teams=True,
     path="/agents",
     summary="List the agents that are served, with the numbers of their tasks.",
     answer=AgentLines,
@@ -267,8 +309,10 @@ LIST_AGENTS: Question[None, AgentLines] = Question(
     lines="agents",
     columns=(
         *(Column("AGENT", "id"), Column("KIND", "kind"), Column("VERSION", "version")),
+        Column("STEPS", "steps_version"),
         *(Column("QUEUED", "queued"), Column("OLDEST", "oldest_queued_s", "age"), Column("RUNNING", "running")),
-        *(Column("WAITING", "waiting"), Column("TOTAL", "total"), Column("FAULT", "degraded")),
+        *(Column("SLEEPING", "sleeping"), Column("WAITING", "waiting"), Column("TOTAL", "total")),
+        *(Column("SWITCH", "switch"), Column("FAULT", "degraded")),
     ),
 )
 LIST_WORKERS: Question[None, WorkerLines] = Question(
@@ -288,13 +332,14 @@ LIST_WORKERS: Question[None, WorkerLines] = Question(
 LIST_UPSTREAMS: Question[None, UpstreamLines] = Question(
     name="listUpstreams",
     path="/upstreams",
-    summary="List the agents of other servers, with their breakers and the outcomes of calls.",
+    summary="List the agents of other servers and the members of their pools, with breakers and outcomes of calls.",
     answer=UpstreamLines,
     action="upstreams.list",
     lines="upstreams",
     columns=(
-        *(Column("AGENT", "agent"), Column("BREAKER", "breaker"), Column("SUCCEEDED", "succeeded")),
-        *(Column("REFUSED", "refused"), Column("FAILED", "failed")),
+        *(Column("AGENT", "agent"), Column("MEMBER", "member"), Column("BREAKER", "breaker")),
+        *(Column("SUCCEEDED", "succeeded"), Column("REFUSED", "refused"), Column("FAILED", "failed")),
+        *(Column("OPEN", "open"), Column("FAULT", "fault")),
     ),
 )
 LIST_REPLICAS: Question[None, ReplicaLines] = Question(
@@ -311,6 +356,7 @@ LIST_REPLICAS: Question[None, ReplicaLines] = Question(
 )
 SHOW_STATS: Question[None, Stats] = Question(
     name="showStats",
+    of_teams=True,
     path="/stats",
     summary="Show how many tasks are in each state, and how many webhook calls are pending.",
     answer=Stats,

@@ -1,7 +1,7 @@
 """A question of an operator, or an act: one row of the table from which the admin API, its clients and commands come.
 
 Invariant: pure values. A row says what is asked, what is answered, and what the audit trail keeps of it. How the answer
-is found stands where it is found: `engine/admin/administration.py` has a function for each row.
+is found stands where it is found: `engine/admin/operator_desk.py` has a function for each row.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,18 +33,24 @@ class Column(Struct, frozen=True):
 
 
 class Question(Struct, Generic[Given, Answer], frozen=True, kw_only=True):
-    """A question or an act. `name` is that of the operation, and `path` is below the prefix; `{id}` in it is an id.
+    """A question or an act. `name` is that of the operation, and `path` is below the prefix; `{id}` in it is an id, and
+    `{member}` the name of a member of an agent's pool.
 
-    `given` is read from the body of a POST, otherwise from the query; None if nothing is given. `optional`: the body
-    may be left out. `answer` is what comes back. A stream has `events` by their names instead, or also, for those who
-    accept `text/event-stream`.
+    `given` is read from the body of a POST or PATCH, otherwise from the query; None if nothing is given. `optional`:
+    the body may be left out. `answer` is what comes back. A stream has `events` by their names instead, or also, for
+    those who accept `text/event-stream`.
 
     Each answer has an entry in the audit trail with the `action`; streams, and questions without an action, note
     themselves. The entry's task is the id in a path of tasks; its subject is the id in another path, or `subject`,
     which `made` replaces once there is an answer. `check` raises InvalidParams for what is refused without an entry.
     A store answers what is `stored`, also without a server; of a `quiet` question it makes no entry then.
 
-    Several operators who ask the same at the same moment get one answer if it is `shared`.
+    Several operators who ask the same at the same moment get one answer if it is `shared`. The answer of a `versioned`
+    one has the object's `version`, which is its ETag; If-Match (RFC 9110 §13.1.1) is another name for `version` in what
+    is given.
+
+    Operators of one team may ask a question `of_teams`, and are answered from what their team has. All others are about
+    the whole server, and refused to them.
 
     For people, `lines` names the field of the answer that has the lines of a table, with these `columns`; if there are
     none, `none` says so. `cursor` names the field of the query, and that of the answer, by which a next page is asked.
@@ -53,7 +59,7 @@ class Question(Struct, Generic[Given, Answer], frozen=True, kw_only=True):
     name: str
     path: str
     summary: str
-    method: Literal["GET", "POST", "DELETE"] = "GET"
+    method: Literal["GET", "POST", "PATCH", "DELETE"] = "GET"
     given: type[Given] | None = None
     optional: bool = False
     answer: type[Answer] | None = None
@@ -66,14 +72,27 @@ class Question(Struct, Generic[Given, Answer], frozen=True, kw_only=True):
     stored: bool = False
     quiet: bool | Callable[[Given, Answer], bool] = False
     shared: bool = False
+    versioned: bool = False
+    of_teams: bool = False
     lines: str = ""
     columns: tuple[Column, ...] = ()
     none: str = "There are none."
     cursor: tuple[str, str] = ("cursor", "next_cursor")
 
+    @property
+    def has_body(self) -> bool:
+        """Whether what is given is the body of the request."""
+        return self.method in ("POST", "PATCH")
+
+    @property
+    def takes_version(self) -> bool:
+        """Whether a request may name the version that it is about, by `version` or by If-Match."""
+        return self.versioned and "version" in getattr(self.given, "__struct_fields__", ())
+
     def place(self, of: str = "") -> str:
-        """The path below the server's URL, with the id `of`."""
-        return PREFIX + self.path.replace("{id}", quote(of, safe=""))
+        """The path below the server's URL, with the id `of`. That of a member is the agent, a slash, and its name."""
+        whole, member = of.split("/", 1) if "{member}" in self.path else (of, "")
+        return PREFIX + self.path.replace("{id}", quote(whole, safe="")).replace("{member}", quote(member, safe=""))
 
     def action_of(self, given: Given) -> str:
         """The action that the audit trail names."""

@@ -6,8 +6,10 @@ Invariant: pure values. A filter that is sent has only fields that are known her
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict
 
 from dragoman.admin.question import Column, Question
+from dragoman.model.acting_chain import Chain
 from dragoman.model.errors import InvalidParams
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.parts import TEXT_CHARACTERS
@@ -36,20 +38,27 @@ TaskOrder = Literal["newest-changed", "oldest-changed", "newest-created", "oldes
 """The order of a list of tasks. `longest-running` lists those that are submitted or working, the first made first."""
 
 
+TeamName = Annotated[str, Meta(min_length=1, max_length=64)]
+"""The id of a team."""
+
+
 class TaskFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The tasks that fit every field that is set. Ages are those of the status, in seconds.
 
-    `key` is the id of the key that the task was made with, which tasks from before keys were noted do not have. `text`
-    is contained in the first 200 characters of the first message; the case of the letters a to z does not count.
+    `team` is that of the `principal`. `key` is the id of the key that the task was made with, which tasks from before
+    keys were noted do not have. `text` is contained in the first 200 characters of the first message; the case of the
+    letters a to z does not count. `sleeping` tasks wait for a time at which their agents go on.
     """
 
     state: StateWord | None = None
     agent: str | None = None
+    team: TeamName | None = None
     principal: str | None = None
     key: str | None = None
     context: str | None = None
     dialect: str | None = None
     text: SearchText | None = None
+    sleeping: bool | None = None
     older_than_s: Seconds | None = None
     newer_than_s: Seconds | None = None
 
@@ -89,9 +98,9 @@ class TaskLine(Struct, frozen=True, kw_only=True):
 class TaskLines(Struct, frozen=True, kw_only=True):
     """A page of tasks, newest status first unless another order was asked for. `next_cursor` is empty on the last page.
 
-    With `key`, `dialect` or `text`, which no index answers, the newest made are first. In the order of creation a page
-    may have fewer tasks than asked for, or none, although more follow. `total` counts the tasks on all pages; it is
-    null in that order and with `older_than_s`.
+    With `key`, `dialect`, `text` or `sleeping`, which no index answers, the newest made are first. In the order of
+    creation a page may have fewer tasks than asked for, or none, although more follow. `total` counts the tasks on all
+    pages; it is null in that order and with `older_than_s`.
     """
 
     tasks: tuple[TaskLine, ...]
@@ -108,10 +117,33 @@ class ArtifactLine(Struct, frozen=True, kw_only=True):
     open: bool
 
 
+class ActingLine(Struct, frozen=True, kw_only=True):
+    """A token was exchanged, with which a server acts for a caller: see `model.acting_chain.ActingLink`.
+
+    `told`: it came with the message, as another server or the task that delegated this one tells it. The others are
+    exchanges of this task.
+    """
+
+    subject: str
+    actors: tuple[str, ...]
+    client: str
+    issuer: str
+    audience: str
+    scope: str
+    at: str
+    told: bool
+
+
+def acting_lines(chain: Chain, *, told: bool) -> tuple[ActingLine, ...]:
+    """The links of a chain, for operators."""
+    return tuple(ActingLine(**asdict(link), told=told) for link in chain)
+
+
 class TaskReport(Struct, frozen=True, kw_only=True):
     """All that an operator sees of one task. `text` begins the first message, `status_text` that of the status.
 
     `trace` is the id of the trace that the task belongs to, as it came with the call or was made by the server.
+    `wakes_at` is when a task wakes that sleeps. `acting` says who acts for whom, where tokens are exchanged.
     """
 
     task: TaskLine
@@ -128,6 +160,8 @@ class TaskReport(Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     duration_ms: int | None = None
     trace: str | None = None
+    wakes_at: str | None = None
+    acting: tuple[ActingLine, ...] = ()
 
 
 OPEN: tuple[StateWord, ...] = ("submitted", "working", "input-required", "auth-required")
@@ -137,9 +171,11 @@ ENDS: tuple[StateWord, ...] = ("completed", "failed", "canceled", "rejected")
 
 
 class ConversationQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The conversations of a `principal` with an `agent`, as far as they are set: at most `limit` after `cursor`."""
+    """The conversations of a `principal`, or of a `team`, with an `agent`, as far as they are set: at most `limit`
+    after `cursor`."""
 
     agent: str | None = None
+    team: TeamName | None = None
     principal: str | None = None
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     cursor: str = ""
@@ -318,6 +354,7 @@ def check_delete(wanted: DeleteRequest) -> None:
 
 LIST_TASKS = Question(
     name="listTasks",
+    of_teams=True,
     path="/tasks",
     summary="List tasks of everybody, newest status first, or in another order.",
     given=TaskQuery,
@@ -335,6 +372,7 @@ LIST_TASKS = Question(
 )
 LIST_CONVERSATIONS = Question(
     name="listConversations",
+    of_teams=True,
     path="/conversations",
     summary="List the contexts of everybody, each with one principal and one agent, newest status first.",
     given=ConversationQuery,
@@ -344,6 +382,7 @@ LIST_CONVERSATIONS = Question(
 )
 CANCEL_TASKS = Question(
     name="cancelTasks",
+    of_teams=True,
     method="POST",
     path="/tasks:cancel",
     summary="Cancel all open tasks that fit a filter, or list them with dry_run.",
@@ -354,6 +393,7 @@ CANCEL_TASKS = Question(
 )
 CANCEL_TASK = Question(
     name="cancelTask",
+    of_teams=True,
     method="POST",
     path="/tasks/{id}:cancel",
     summary="Cancel one task, and wait until it has ended.",
@@ -364,6 +404,7 @@ CANCEL_TASK = Question(
 )
 ANSWER_TASK = Question(
     name="answerTask",
+    of_teams=True,
     method="POST",
     path="/tasks/{id}:answer",
     summary="Answer a task that waits for its caller, or approve or refuse what it asks for.",
@@ -373,6 +414,7 @@ ANSWER_TASK = Question(
 )
 SEND_AGAIN: Question[None, SentAgain] = Question(
     name="sendAgain",
+    of_teams=True,
     method="POST",
     path="/tasks/{id}:send-again",
     summary="Send the first message of a task to its agent again, as a new task of the operator.",
@@ -382,6 +424,7 @@ SEND_AGAIN: Question[None, SentAgain] = Question(
 )
 DELETE_TASKS = Question(
     name="deleteTasks",
+    of_teams=True,
     method="POST",
     path="/tasks:delete",
     summary="Delete all tasks that fit a filter and have ended, or list them with dry_run.",
@@ -392,6 +435,7 @@ DELETE_TASKS = Question(
 )
 DELETE_TASK = Question(
     name="deleteTask",
+    of_teams=True,
     method="DELETE",
     path="/tasks/{id}",
     summary="Delete one task that has ended, with all that belongs to it.",
@@ -401,6 +445,7 @@ DELETE_TASK = Question(
 )
 SHOW_TASK: Question[None, TaskReport] = Question(
     name="showTask",
+    of_teams=True,
     path="/tasks/{id}",
     summary="Show one task.",
     answer=TaskReport,
@@ -410,6 +455,7 @@ SHOW_TASK: Question[None, TaskReport] = Question(
 )
 ASK_UPSTREAM: Question[None, UpstreamAnswer] = Question(
     name="askUpstream",
+    of_teams=True,
     method="POST",
     path="/tasks/{id}:ask-upstream",
     summary="Ask the agent of another server how the task stands that it made of this one.",

@@ -10,17 +10,17 @@ from msgspec import Meta, Struct
 from dragoman.admin.question import Question
 from dragoman.dialects.json_bounds import EXACT_MAX
 
-Dimension = Literal["principal", "agent", "model", "day"]
+Dimension = Literal["team", "principal", "agent", "model", "upstream", "day"]
 
 
-DIMENSIONS: tuple[Dimension, ...] = ("principal", "agent", "model", "day")
+DIMENSIONS: tuple[Dimension, ...] = ("team", "principal", "agent", "model", "upstream", "day")
 
 
 class UsageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Usage from the day `since` to the day `until`, both included (`2026-11-22`, UTC), in groups.
 
-    `by` lists what tells the groups apart, separated by commas: principal, agent, model, day. A page has at most
-    `limit` groups, after `cursor`.
+    `by` lists what tells the groups apart, separated by commas: team, principal, agent, model, upstream, day. A page
+    has at most `limit` groups, after `cursor`.
     """
 
     by: str = "principal,agent"
@@ -33,18 +33,22 @@ class UsageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class UsageLine(Struct, frozen=True, kw_only=True):
     """The usage of a group's runs: those of tasks that have ended, and direct answers.
 
-    A field that does not tell the groups apart is null. An empty `model` stands for agents that named none.
-    `messages` are those of callers. `unreported` runs said nothing of tokens; `input_tokens`, `output_tokens` and
-    `total_tokens` are null if no run said anything. `duration_s` is the time from the first message to the end, waiting
-    for callers included. A run that used several models counts with the first.
+    A field that does not tell the groups apart is null. An empty `team` stands for callers in none, an empty `model`
+    for agents that named none, an empty `upstream` for agents that are no pool. `messages` are those of callers.
+    `unreported` runs said nothing of tokens; `input_tokens`, `output_tokens`, `total_tokens` and `cached_tokens`, which
+    are part of the first, are null if no run said anything. `uncertain` counts calls of models that broke off and
+    reports that could not be read, whose tokens nobody knows. `duration_s` is the time from the first message to the
+    end, waiting for callers included. A run that used several models counts with the first one that told of tokens.
 
     `cost` is an exact decimal number, null if no price applies. With `cost_complete` false, it leaves out what has no
     price, or was not reported.
     """
 
+    team: str | None = None
     principal: str | None = None
     agent: str | None = None
     model: str | None = None
+    upstream: str | None = None
     day: str | None = None
     runs: int = 0
     tasks: int = 0
@@ -56,13 +60,16 @@ class UsageLine(Struct, frozen=True, kw_only=True):
     duration_s: float = 0.0
     cost: str | None = None
     cost_complete: bool = False
+    cached_tokens: int | None = None
+    uncertain: int = 0
 
 
 class UsageReport(Struct, frozen=True, kw_only=True):
     """Usage in groups, those with the most tokens first; with `day`, in the order of days.
 
-    `silent_agents` are those none of whose runs said how many tokens they used. `currency` is that of the costs, null
-    without prices. `total` sums up all groups, those of other pages included. `next_cursor` is null on the last page.
+    `silent_agents` are those none of whose runs said how many tokens they used, and `flat_agents` those among them that
+    are charged by task, message or time all the same. `currency` is that of the costs, null without prices. `total`
+    sums up all groups, those of other pages included. `next_cursor` is null on the last page.
     """
 
     since: str
@@ -73,10 +80,12 @@ class UsageReport(Struct, frozen=True, kw_only=True):
     silent_agents: tuple[str, ...]
     currency: str | None = None
     next_cursor: int | None = None
+    flat_agents: tuple[str, ...] = ()
 
 
 SHOW_USAGE = Question(
     name="showUsage",
+    of_teams=True,
     path="/usage",
     summary="Show what callers used, of which agents and models, by day, and what it cost.",
     given=UsageQuery,

@@ -232,6 +232,7 @@ def _named_and_counted(chosen: DeadLetters, changed: DeadLettersChanged) -> str:
 
 READ_DELIVERIES: Question[None, TaskDeliveries] = Question(
     name="readDeliveries",
+    of_teams=True,
     path="/tasks/{id}/deliveries",
     summary="Read the webhook deliveries of the task: delivered, pending and dead ones.",
     answer=TaskDeliveries,
@@ -249,6 +250,7 @@ _EVENT = (Column("AGENT", "agent"), Column("TASK", "task"), Column("SEQ", "seq")
 
 LIST_WEBHOOKS = Question(
     name="listWebhooks",
+    of_teams=True,
     path="/webhooks",
     summary="List webhook deliveries: pending and dead ones oldest first, delivered ones newest first.",
     given=DeliveryQuery,
@@ -276,6 +278,7 @@ LIST_DELIVERED = replace(
 
 REDELIVER_WEBHOOKS = Question(
     name="redeliverWebhooks",
+    of_teams=True,
     method="POST",
     path="/webhooks:redeliver",
     summary="Send webhook deliveries again: dead ones, with `pending` and `delivered` also such ones.",
@@ -289,6 +292,7 @@ REDELIVER_WEBHOOKS = Question(
 )
 DELETE_WEBHOOKS = Question(
     name="deleteWebhooks",
+    of_teams=True,
     method="POST",
     path="/webhooks:delete",
     summary="Delete dead webhook deliveries, and with `pending` also those that are not under way.",
@@ -341,6 +345,7 @@ RESUME_HOST = Question(
 )
 SHOW_WEBHOOK: Question[None, DeliveryReport] = Question(
     name="showWebhook",
+    of_teams=True,
     path="/webhooks/{id}",
     summary="Show one webhook delivery by its number or its webhook-id.",
     answer=DeliveryReport,

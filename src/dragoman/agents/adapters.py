@@ -7,11 +7,13 @@ adapter of a framework, in `frameworks`, is loaded when one of its objects is me
 import importlib
 from collections.abc import Iterator, Mapping
 from types import FunctionType, MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from msgspec import Struct
 
-from dragoman.engine.api import Runner
+from dragoman.config import agent_id_fault
+from dragoman.engine.api import Runner, Traits
+from dragoman.model.card import Profile
 
 ADAPTERS = "dragoman.agents.frameworks"
 
@@ -63,6 +65,10 @@ class Adapter(Protocol):
         """
         ...
 
+    def name_of(self, value: object) -> str:
+        """The name that the object's author has given it; empty if there is none but the framework's default."""
+        ...
+
 
 def framework_of(value: object) -> Framework | None:
     """The framework that the object belongs to; None if it belongs to none."""
@@ -98,6 +104,35 @@ def adapt(value: object, agent_id: str, beside: Mapping[str, object] = NOTHING_B
     return agent
 
 
+def runner_of(value: object, agent_id: str, beside: Mapping[str, object] = NOTHING_BESIDE) -> Runner | None:
+    """An agent of ours as it is, or a framework's object as an agent; None if it is neither.
+
+    Raises ValueError if it cannot be served.
+    """
+    return value if is_runner(value) else adapt(value, agent_id, beside)
+
+
+def is_runner(value: object) -> TypeGuard[Runner]:
+    """Whether it is an agent of ours. Raises ValueError for a Runner of one's own that lacks what it needs."""
+    if isinstance(value, type) or not isinstance(value, Runner):
+        return False
+    lacks = [
+        f"self.{name} = {kind.__name__}(…)"
+        for name, kind in (("profile", Profile), ("traits", Traits))
+        if not isinstance(getattr(value, name, None), kind)
+    ]
+    if lacks and Runner in type(value).__mro__:
+        raise ValueError(f"{type(value).__name__} is a Runner that is not finished: write {', '.join(lacks)}")
+    return not lacks
+
+
+def own_id(value: object) -> str:
+    """The name of a framework's object, if it can be an agent's id; else empty."""
+    adapter = _adapter(value)
+    name = "" if adapter is None else adapter.name_of(value)
+    return name if agent_id_fault(name) is None else ""
+
+
 def advice(value: object) -> str:
     """Advice for the author of an object that cannot be an agent; empty if there is none."""
     if isinstance(value, type):
@@ -106,7 +141,12 @@ def advice(value: object) -> str:
             return f"name an object of it, agent = {value.__name__}(…)"
         return ""
     if isinstance(value, FunctionType):
-        return f"it is a function: name what it returns, agent = {value.__name__}(…), or write @agent.skill above it"
+        return (
+            f"it is a function: name what it returns, agent = {value.__name__}(…), let it need no arguments, or write "
+            "@agent.skill above it"
+        )
+    if hasattr(value, "__aenter__") and hasattr(value, "gen"):
+        return "it is a context manager, which can be entered once: name the function that makes it"
     framework = framework_of(value)
     if framework is None:
         crew = callable(getattr(value, "crew", None))

@@ -1,16 +1,16 @@
 """Converts what an agent yields, returns or sends into Parts, and emits it as the artifacts of its run.
 
 Invariant: the result can be written as JSON and read back unchanged, and shares nothing that the agent can still
-change. The first chunk of an artifact is never an append. The same code run again uses the same ids, so a resumed run
-replaces what the earlier one left.
+change. The same code run again uses the same ids, so a resumed run replaces what the earlier one left.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from sys import maxsize
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from dragoman.engine.api import Run
@@ -24,10 +24,19 @@ from dragoman.engine.bounds import (
     sequence,
     whole_characters,
 )
-from dragoman.model.message import Artifact, Message, Part
+from dragoman.model.message import FORM_MEDIA_TYPE, Artifact, Message, Part
+
+INLINE_BYTES = 1_000_000
+"""Longer texts and longer JSON are recorded as files, so that they do not fill the log."""
+
+JSON_MEDIA_TYPE = "application/json"
+"""The media type of JSON (RFC 8259 §11)."""
 
 BYTES_MEDIA_TYPE = "application/octet-stream"
 """The media type of bytes when no other is given (RFC 2046 §4.5.1)."""
+
+FORM_FIELDS = ("string", "number", "integer", "boolean", "array")
+"""The types of the fields of a form."""
 
 READABLE_DEPTH = DEPTH_MAX - 8
 """How deep a value is kept as it is. It goes into metadata, below a few members of ours."""
@@ -72,6 +81,27 @@ def parts_of(content: object, *, media_type: str | None = None, filename: str | 
     return tuple(_label(part, media_type, filename) for part in parts)
 
 
+def form(schema: Mapping[str, Any], *, name: str | None = None) -> Part:
+    """A part of a question that asks for fields: `await ctx.ask(["Who are you?", form(schema)])`.
+
+    `schema` is a JSON Schema of type object whose properties are plain: text, numbers, yes or no, choices. Each form of
+    a question has the text before it as its message. The answer's `data` is what was filled in; with several forms,
+    what was filled into each, by its `name`. Where there are no forms the caller reads the schema, and may answer in
+    words.
+
+    Raises TypeError or ValueError if it is no such schema.
+    """
+    fields = json_of(schema, "schema")
+    properties = fields.get("properties") if isinstance(fields, dict) else None
+    if not isinstance(properties, dict) or fields.get("type") != "object":
+        raise ValueError('schema must be of type object: {"type": "object", "properties": {…}}')
+    for field, described in properties.items():
+        if not isinstance(described, dict) or described.get("type") not in FORM_FIELDS or "." in field:
+            kinds = ", ".join(FORM_FIELDS)
+            raise ValueError(f"schema: properties.{field} must be a schema of type {kinds}, without a dot in its name")
+    return Part(data=fields, media_type=FORM_MEDIA_TYPE, filename=name)
+
+
 def sound_artifact(artifact: Artifact) -> Artifact:
     """An agent's own Artifact, validated and detached from what the agent can still change.
 
@@ -87,6 +117,19 @@ def json_of(value: object, argument: str = "data") -> Any:
     beyond ±2^53, half of a surrogate pair. The error names the `argument`.
     """
     return _FORM.json(argument, value)
+
+
+def recorded_json(data: object) -> Part:
+    """JSON as a part of a log: a long value is a file."""
+    if isinstance(data, int | float):  # with bool
+        return Part(data=data)
+    encoded = msgspec.json.encode(data)
+    return Part(data=data) if len(encoded) <= INLINE_BYTES else Part(raw=encoded, media_type=JSON_MEDIA_TYPE)
+
+
+def json_of_part(part: Part) -> Any:
+    """The JSON that `recorded_json` made a part of."""
+    return part.data if part.data is not UNSET else msgspec.json.decode(part.raw or b"null")
 
 
 def readable_json(value: object) -> Any:
@@ -199,7 +242,7 @@ class Artifacts:
         return artifact.artifact_id
 
     async def _emit(self, artifact: Artifact, *, append: bool, last: bool) -> None:
-        append = append and artifact.artifact_id in self._names
+        """Emit a chunk. Its sink knows whether there is something to append to: perhaps what an earlier run said."""
         self._names[artifact.artifact_id] = artifact.name
         await self._run.artifact(artifact, append=append, last_chunk=last)
 

@@ -3,18 +3,14 @@
 Invariant: nothing else in the package asks for an agent's class. `Traits` and the methods of `Runner` say the rest.
 """
 
-import copy
 from collections.abc import Iterable
-from typing import TypeVar
 
 from dragoman.agents.python.agent import Agent
+from dragoman.agents.python.factory import FactoryAgent
 from dragoman.agents.python.threads import Threads
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.engine.api import Runner
-from dragoman.model.card import Profile
-
-R = TypeVar("R", bound=Runner)
 
 
 def worker_agents(agents: Iterable[Runner]) -> dict[str, WorkerAgent]:
@@ -27,15 +23,12 @@ def upstream_agents(agents: Iterable[Runner]) -> dict[str, UpstreamAgent]:
     return {agent.profile.id: agent for agent in agents if isinstance(agent, UpstreamAgent)}
 
 
-def describe_anew(agent: R, profile: Profile) -> R:
-    """A copy of an agent that is described by `profile`."""
-    copied = copy.copy(agent)
-    copied.profile = profile
-    return copied
-
-
 def share_threads(threads: Threads, agents: Iterable[Runner]) -> None:
-    """Let those with plain functions run them in the same threads, so that one bound holds for all."""
+    """Let those with plain functions run them in the same threads, so that one bound holds for all.
+
+    Those that a factory makes have to be made.
+    """
     for agent in agents:
-        if isinstance(agent, Agent):
-            agent.use_threads(threads)
+        served = agent.made if isinstance(agent, FactoryAgent) else agent
+        if isinstance(served, Agent):
+            served.use_threads(threads)

@@ -1,12 +1,16 @@
 """Tools: the interface between a model's tool loop and the MCP servers that provide the tools, and reports of calls.
 
+A call is over with its result, or it is pending: then the loop records what is known of it, asks the caller of the task
+what the tool asks, and goes on with the call, in this run or a later one.
+
 Invariant: a tool that fails is reported to the model as a failure, and never ends the task. A call is reported to the
-caller of the task by at most two statuses, its start and its end, with the same id. Each is readable by people (a text)
-and by programs (tool-call-v1 of protoLabs, in the metadata of the status).
+caller of the task by at most two statuses, its start and its end, with the same id; one that is made again after a
+crash starts again. Each is readable by people (a text) and by programs (tool-call-v1 of protoLabs, in the metadata of
+the status).
 """
 
-from collections.abc import AsyncIterator
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
@@ -16,20 +20,19 @@ from dragoman.engine.api import CheckResult, Run
 from dragoman.model.message import Part
 from dragoman.telemetry.job_group import JobGroup
 
+if TYPE_CHECKING:
+    from dragoman.client.token_exchange import TokenExchange
+
 RESULT_CHARS_MAX = 4_000
 """The longest result that callers are shown: a tool's result is meant for the model, and may be a whole page."""
 
 
 class ModelTool(Struct, frozen=True, kw_only=True):
-    """A tool as the model sees it. `parameters` is the JSON Schema of its arguments, an object.
-
-    `repeatable`: two calls have the same effect as one, so a call that a crash interrupted is made again.
-    """
+    """A tool as the model sees it. `parameters` is the JSON Schema of its arguments, an object."""
 
     name: str
     description: str = ""
     parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
-    repeatable: bool = False
 
 
 class ToolResult(Struct, frozen=True, kw_only=True):
@@ -43,18 +46,55 @@ class ToolResult(Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...] = ()
 
 
+class ToolQuestion(Struct, frozen=True, kw_only=True):
+    """A question of a tool to the caller of the task. `asker` is the server that asks, `id` unique in its call.
+
+    `form` is the JSON Schema of the answer, a flat object; with `url`, the caller is to open that address instead.
+    """
+
+    id: str
+    asker: str
+    text: str
+    form: dict[str, Any] = {}
+    url: str = ""
+
+
+class ToolAnswer(Struct, frozen=True):
+    """The caller's answer to a question of a tool. `content` fits its form, and is None unless the caller accepts."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: dict[str, Any] | None = None
+
+
+class ToolPending(Struct, frozen=True, kw_only=True):
+    """A call that is not over. `handle` is for the tools that gave it, who go on with the call by it.
+
+    The `questions` are to be answered first. `repeatable`: to go on twice does no more than to go on once.
+    """
+
+    handle: str
+    questions: tuple[ToolQuestion, ...] = ()
+    repeatable: bool = False
+
+
 @runtime_checkable
 class Tools(Protocol):
     """Tools that a model may call, from any number of servers. Names are unique within one Tools.
 
     Names are what the API accepts: 1 to 64 letters, digits, `_` and `-`. A class that names this protocol as its base
-    needs `list_tools`, `needs_approval` and `call`; the other methods are for tools that depend on something.
+    needs `list_tools`, `needs_approval` and `call`; the other methods are for tools that depend on something, must not
+    be called twice, or whose calls may be pending.
     """
 
     @property
     def degraded(self) -> str | None:
         """Why not all of them can be called, in words for any caller; None if no fault is known."""
         return None
+
+    @property
+    def exchanges(self) -> "tuple[TokenExchange, ...]":
+        """How callers' tokens are exchanged for those of the tools. A run has its caller's before it lists or calls."""
+        return ()
 
     async def open(self, group: JobGroup) -> None:
         """Get ready, before the first task of the agent: see `Runner.open`."""
@@ -78,14 +118,32 @@ class Tools(Protocol):
         """Whether the caller of the task must approve each call of this tool."""
         ...
 
-    async def call(self, run: Run, name: str, arguments: dict[str, Any], call_id: str) -> ToolResult:
+    def at_most_once(self, name: str) -> bool:
+        """Whether a call of this tool is not made again after a crash, when nobody knows whether it was made."""
+        return False
+
+    async def call(self, run: Run, name: str, arguments: dict[str, Any], key: str) -> ToolResult | ToolPending:
         """Call the tool, in a bounded time. Raises only CancelledError, which means that the call must be given up.
 
-        `name` may be unknown, since models invent names. `call_id` is unique in the task and stays the same when the
-        call is made again. The loop reports the start and the end of the call to the caller, not this method; this
-        method may report progress by `run.status`.
+        `name` may be unknown, since models invent names. `key` is that of the step: no other call has it, and it stays
+        the same when the call is made again. The loop reports the start and the end of the call to the caller, not
+        this method; this method may report progress by `run.status`. A call that is pending is recorded, and continued
+        by `resume`.
         """
         ...
+
+    async def resume(
+        self, run: Run, arguments: dict[str, Any], key: str, handle: str, answers: Mapping[str, ToolAnswer]
+    ) -> ToolResult | ToolPending:
+        """Go on with a pending call, perhaps in another process, with the answers to its questions by their ids.
+
+        As `call` in all else. A run that is cut off, and not canceled, leaves the call as it is.
+        """
+        return ToolResult(text="The tool does not know this call.", error=True)
+
+    async def give_up(self, handle: str) -> None:
+        """Give up a pending call, because its task is canceled, within a bounded time. Raises nothing."""
+        return
 
 
 class ToolReport(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ nothing.
 import asyncio
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -18,7 +18,16 @@ from msgspec.structs import replace
 from dragoman.auth.keys import id_of, matches
 from dragoman.model.errors import Unauthorized, Unavailable
 from dragoman.model.ids import Clock
-from dragoman.model.principal import ANONYMOUS, LOCAL_OPERATOR, AccessRole, Principal, reach_of
+from dragoman.model.principal import (
+    ANONYMOUS,
+    LOCAL_OPERATOR,
+    AccessRole,
+    Principal,
+    Team,
+    join_team,
+    key_owner,
+    reach_of,
+)
 from dragoman.store.api import StoreError
 from dragoman.store.keyring import KeyRing, StoredKey, key_state
 
@@ -90,7 +99,7 @@ class Authenticator:
 
     The bearer of `operator_token` is an operator, without authentication being required of others. With `admin_works`
     the shared key, tokens of the role `admin`, and keys of that role that were made when it still was a worker's
-    (`StoredKey.works_as_admin`) keep the rights of a worker.
+    (`StoredKey.works_as_admin`) keep the rights of a worker. A key of a team counts only if that is one of `teams`.
 
     Without `always`, authentication is required as soon as there is a way to do it: once the store has ever had a key,
     or if anything else is given. Keys of agents alone require it only for calls to these agents.
@@ -108,8 +117,10 @@ class Authenticator:
         always: bool = False,
         operator_token: str | None = None,
         admin_works: bool = False,
+        teams: Collection[Team] = (),
     ) -> None:
         self._keys = keys
+        self._teams = {team.id: team for team in teams}
         self._clock = clock
         self.keyed_agents = frozenset(agent_keys)
         """The agents that have keys of their own, so that their callers must authenticate."""
@@ -129,6 +140,8 @@ class Authenticator:
         """Whether the store could not say whether it has a key. That must not let anybody in without authentication."""
         self._looked_ms = -KEY_MS
         self._looking = asyncio.Lock()
+        self._teamless: set[str] = set()
+        """The keys that were warned of, because their team is not in the file."""
         self._seen = {name: CredentialCache() for name in (*KEY_HEADERS, AUTHORIZATION)}
         self._strange = CredentialCache()
         """The invalid credentials that came beside a valid one, for as long as a key is believed."""
@@ -194,15 +207,21 @@ class Authenticator:
         Raises Unauthorized, or Unavailable if the store or the issuer of tokens cannot be asked.
         """
         await self.refresh()
-        if (principal := self.known(headers, peer)) is not None:
+        principal = await self.recognise(headers, peer)
+        if principal is not ANONYMOUS or not self.required:
             return principal
-        if (principal := await self._read_credentials(headers, peer)) is not None:
-            return principal
-        if not self.required:
-            return ANONYMOUS
         if self._unsure and not self._fixed:
             raise Unavailable(NO_LOOK_UP)
         raise Unauthorized(f"this server asks who is calling: {self._ways()}", missing=True)
+
+    async def recognise(self, headers: Mapping[bytes, bytes], peer: str | None) -> Principal:
+        """Identify a caller who asks for something public: `ANONYMOUS` if there are no credentials.
+
+        Raises Unauthorized, or Unavailable if the store or the issuer of tokens cannot be asked.
+        """
+        if (principal := self.known(headers, peer)) is not None:
+            return principal
+        return await self._read_credentials(headers, peer) or ANONYMOUS
 
     async def _read_credentials(self, headers: Mapping[bytes, bytes], peer: str | None) -> Principal | None:
         """The caller that the credentials name; None if there are none.
@@ -280,7 +299,7 @@ class Authenticator:
         # Looked up by digest: the time taken depends on the digest, and does not reveal how much of the key was right.
         principal = self._configured.get(hashlib.sha256(secret).digest())
         if principal is None and (key := await self._key(secret, now_ms)) is not None:
-            principal = _holder(key, works=self._admin_works and key.works_as_admin)
+            principal = self._admit_holder(key)
             until_ms = until_ms if key.expires_ms is None else min(until_ms, key.expires_ms)
         if principal is None and name == AUTHORIZATION and self._tokens is not None and secret.count(b".") == 2:
             principal, until_ms = await self._tokens.verify(secret)
@@ -302,6 +321,39 @@ class Authenticator:
                 principal.id,
             )
         return replace(principal, works=True)
+
+    def holder_of(self, key: StoredKey) -> Principal | None:
+        """The principal of a key; None if its team is not in the file, so that nobody knows what it may reach."""
+        holder = Principal(
+            key_owner(key.name, ""),
+            key.role,
+            reach_of(key.role, key.agents),
+            None if key.scopes is None else frozenset(key.scopes),
+            key.limits,
+            key.id,
+            self._admin_works and key.works_as_admin,
+            key.one_person,
+        )
+        return self.join(holder, key.team) if key.team else holder
+
+    def join(self, principal: Principal, team_id: str) -> Principal | None:
+        """The principal as a member of a team; None if that is not in the file."""
+        team = self._teams.get(team_id)
+        return None if team is None else join_team(principal, team)
+
+    def _admit_holder(self, key: StoredKey) -> Principal | None:
+        """As `holder_of`, and warns once of a key whose team is not in the file."""
+        holder = self.holder_of(key)
+        if holder is None and key.id not in self._teamless:
+            self._teamless.add(key.id)
+            log.warning(
+                "key %s of %s is refused: it is of the team %s, and no [[teams]] in the configuration has that id: "
+                "add the table, or revoke the key",
+                key.id,
+                key.name,
+                key.team,
+            )
+        return holder
 
     async def _key(self, secret: bytes, now_ms: int) -> StoredKey | None:
         """The stored key with this secret, if it is active now."""
@@ -370,18 +422,6 @@ def _digests(key: str) -> set[bytes]:
     except UnicodeEncodeError:
         pass  # not in Latin-1, so nobody can send it that way
     return {hashlib.sha256(spelled).digest() for spelled in spellings}
-
-
-def _holder(key: StoredKey, *, works: bool) -> Principal:
-    return Principal(
-        f"key:{key.name}",
-        key.role,
-        reach_of(key.role, key.agents),
-        None if key.scopes is None else frozenset(key.scopes),
-        key.limits,
-        key.id,
-        works,
-    )
 
 
 def _secret(name: bytes, raw: bytes) -> bytes:

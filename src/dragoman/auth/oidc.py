@@ -14,9 +14,8 @@ import logging
 import math
 import re
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 from urllib.parse import quote_plus, urlencode
 
 import msgspec
@@ -31,7 +30,9 @@ from dragoman.auth.tokens import (
     IssuerFault,
     Jwks,
     SignedTokens,
+    TokenTeam,
     get_json,
+    has_claim,
     read_document,
     same_issuer,
 )
@@ -70,7 +71,8 @@ _CODE = re.compile(r"[ -~]{1,4096}", re.ASCII)
 class Provider(Struct, frozen=True, kw_only=True):
     """The settings of a sign-in. `claim` must be `value`, or a list that has it; dots in it lead into objects.
 
-    `session_ms` is how long a session lasts; None: as long as its ID token.
+    `session_ms` is how long a session lasts; None: as long as its ID token. An operator whose ID token is in one of the
+    `teams` is an operator of that one.
     """
 
     issuer: str
@@ -81,11 +83,13 @@ class Provider(Struct, frozen=True, kw_only=True):
     claim: str
     value: str
     session_ms: int | None
+    teams: tuple[TokenTeam, ...] = ()
 
     @property
     def digest(self) -> str:
         """A name of all that makes somebody an operator: sessions of another one do not count."""
-        parts = (self.issuer, self.client_id, self.claim, self.value)
+        parts: tuple[object, ...] = (self.issuer, self.client_id, self.claim, self.value)
+        parts += tuple((each.claim, each.value, each.team.id) for each in self.teams)
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 
     def __repr__(self) -> str:
@@ -103,11 +107,13 @@ class BegunSignIn(Struct, frozen=True, array_like=True):
 
 
 class Vouched(Struct, frozen=True):
-    """An operator for whom the provider vouches until `ends_ms`, and the page to go on with."""
+    """An operator, of a team or (empty) of the server, for whom the provider vouches until `ends_ms`, and the page to
+    go on with."""
 
     principal: str
     ends_ms: int
     next: str
+    team: str = ""
 
 
 class _Metadata(Struct, frozen=True):
@@ -218,7 +224,7 @@ class ProviderSignIn:
             except Unauthorized as refused:
                 raise Forbidden("the provider's ID token is not valid here") from refused
         claims = self._read_claims(payload, begun.nonce)
-        self._check_role(payload)
+        team = self._read_team(payload)
         try:
             first = await self._shared.put(USED + _digest(begun.nonce), b"", EXCHANGE_MS, version=0)
         except StoreError as error:
@@ -227,7 +233,7 @@ class ProviderSignIn:
             raise Forbidden("this sign-in has been used already: begin again")
         now_ms, life_ms = self._clock.now_ms(), self.provider.session_ms
         ends_ms = int(min(claims.exp * 1000, now_ms + LONGEST_MS)) if life_ms is None else now_ms + life_ms
-        return Vouched(f"oidc:{claims.sub}@{self.provider.issuer}", ends_ms, begun.next)
+        return Vouched(f"oidc:{claims.sub}@{self.provider.issuer}", ends_ms, begun.next, team)
 
     def _read_begun(self, kept: str | None) -> BegunSignIn:
         try:
@@ -298,15 +304,18 @@ class ProviderSignIn:
             raise Forbidden("the ID token has no proper subject (sub)")
         return claims
 
-    def _check_role(self, payload: bytes) -> None:
-        """Raises Forbidden unless the claim has the value of operators."""
+    def _read_team(self, payload: bytes) -> str:
+        """The team of the operator; empty for one of the server. Raises Forbidden for anybody else."""
         try:
-            found = _claim(msgspec.json.decode(payload), self.provider.claim)
+            claims = msgspec.json.decode(payload)
         except (ValueError, RecursionError):  # in a claim that is not read otherwise
             raise Forbidden("the provider's ID token is not valid here") from None
-        held = found if isinstance(found, list) else [found]
-        if not any(isinstance(each, str) and each == self.provider.value for each in held):
+        if not has_claim(claims, self.provider.claim, self.provider.value):
             raise Forbidden("you are signed in at the provider, but are no operator here: ask for that role")
+        teams = [each.team.id for each in self.provider.teams if each.has(claims)]
+        if len(teams) > 1:
+            raise Forbidden(f"your claims put you in the teams {' and '.join(teams)}, and an operator is of one")
+        return teams[0] if teams else ""
 
     async def _discover(self) -> _Metadata:
         """The provider's metadata, fetched once an hour; every few seconds if that fails. Raises Unavailable."""
@@ -361,18 +370,6 @@ class ProviderSignIn:
             yield
         finally:
             self._exchanging -= 1
-
-
-def _claim(claims: Mapping[str, Any], name: str) -> object:
-    """A claim by its name; if there is none, dots lead into objects, as in `realm_access.roles`."""
-    if name in claims:
-        return claims[name]
-    found: object = claims
-    for part in name.split("."):
-        if not isinstance(found, dict) or part not in found:
-            return None
-        found = found[part]
-    return found
 
 
 def _digest(text: str) -> str:

@@ -22,7 +22,7 @@ from dragoman.model.principal import AccessRole, Principal
 from dragoman.store.api import StoreError
 from dragoman.store.codec import DamagedRow, decode
 from dragoman.store.keyring import KeyRing, key_state
-from dragoman.store.shared import Shared
+from dragoman.store.shared import CONSOLE_SESSIONS, Shared
 from dragoman.telemetry.coalescing import about
 
 log = logging.getLogger(__name__)
@@ -44,8 +44,6 @@ REMEMBERED = 1000
 
 SECRET_BYTES = 32
 
-PREFIX = "console-session:"
-
 NO_LOOK_UP = "sessions cannot be looked up at this moment: try again"
 
 
@@ -56,7 +54,8 @@ BY_PROVIDER = "oidc"
 class _Stored(Struct, frozen=True, array_like=True):
     """A session in the store. `key` is the id of the key it was begun with, empty for the server's own token.
 
-    With `BY_PROVIDER` it is one of the `provider` that was in force then, and ends at `ends_ms`.
+    With `BY_PROVIDER` it is one of the `provider` that was in force then, ends at `ends_ms`, and is of an operator of a
+    `team`, or (empty) of the server.
     """
 
     principal: str
@@ -64,6 +63,7 @@ class _Stored(Struct, frozen=True, array_like=True):
     begun_ms: int
     ends_ms: int = 0
     provider: str = ""
+    team: str = ""
 
 
 _SESSIONS = msgspec.json.Decoder(_Stored)
@@ -110,16 +110,18 @@ class OperatorSessions:
         Raises Unavailable.
         """
         now_ms = self._clock.now_ms()
-        return await self._store(_Stored(principal.id, id_of(credential) or "", now_ms), now_ms)
+        return await self._store(_Stored(principal.id, id_of(credential) or "", now_ms), principal, now_ms)
 
-    async def begin_vouched(self, principal_id: str, ends_ms: int) -> tuple[str, SignedIn]:
+    async def begin_vouched(self, principal_id: str, ends_ms: int, team: str = "") -> tuple[str, SignedIn]:
         """Begin a session of an operator for whom the provider vouches until then. Returns as `begin` does.
 
         Raises Unavailable.
         """
         now_ms = self._clock.now_ms()
-        stored = _Stored(principal_id, BY_PROVIDER, now_ms, ends_ms, self._provider or "")
-        return await self._store(stored, now_ms)
+        stored = _Stored(principal_id, BY_PROVIDER, now_ms, ends_ms, self._provider or "", team)
+        principal = self._vouched(stored)
+        assert principal is not None  # the team is one of those in force
+        return await self._store(stored, principal, now_ms)
 
     async def find(self, secret: str) -> SignedIn | None:
         """The session with this secret; None if there is none, or none any more. Raises Unavailable."""
@@ -162,29 +164,34 @@ class OperatorSessions:
         except DamagedRow as error:  # it admits nobody
             log.error("a session of the console cannot be read: %s", error, extra=about("sessions"))
             return None
-        if now_ms >= _ends_ms(stored) or not await self._admits(stored, now_ms):
-            return None
-        return _signed_in(stored, secret)
+        principal = None if now_ms >= _ends_ms(stored) else await self._principal(stored, now_ms)
+        return None if principal is None else _signed_in(stored, principal, secret)
 
-    async def _store(self, stored: _Stored, now_ms: int) -> tuple[str, SignedIn]:
+    async def _store(self, stored: _Stored, principal: Principal, now_ms: int) -> tuple[str, SignedIn]:
         secret = secrets.token_urlsafe(SECRET_BYTES)
         left_ms = max(1, min(UNUSED_MS, _ends_ms(stored) - now_ms))
         try:
             await self._shared.put(_place(secret), msgspec.json.encode(stored), left_ms)
         except StoreError as error:
             raise Unavailable(NO_LOOK_UP) from error
-        return secret, _signed_in(stored, secret)
+        return secret, _signed_in(stored, principal, secret)
 
-    async def _admits(self, stored: _Stored, now_ms: int) -> bool:
-        """Whether the credential that the session was begun with still counts."""
+    async def _principal(self, stored: _Stored, now_ms: int) -> Principal | None:
+        """The operator whom the credential of a session names, with the team of a key; None if it counts no more."""
         if not stored.key:
-            return not self._authenticator.required
+            return None if self._authenticator.required else self._vouched(stored)
         if stored.key == BY_PROVIDER:
-            return self._provider is not None and stored.provider == self._provider
+            return self._vouched(stored) if self._provider is not None and stored.provider == self._provider else None
         key = await self._keys.find(stored.key)
         if key is None or key_state(key, now_ms) != "active":
-            return False
-        return key.role is AccessRole.OPERATOR and key.agents is None and key.scopes is None
+            return None
+        holder = self._authenticator.holder_of(key)
+        return holder if holder is not None and holder.operates else None
+
+    def _vouched(self, stored: _Stored) -> Principal | None:
+        """The operator of a session that no key was sent for; None if its team is not there any more."""
+        operator = Principal(stored.principal, AccessRole.OPERATOR)
+        return self._authenticator.join(operator, stored.team) if stored.team else operator
 
 
 def _ends_ms(stored: _Stored) -> int:
@@ -192,13 +199,12 @@ def _ends_ms(stored: _Stored) -> int:
     return min(longest_ms, stored.ends_ms) if stored.key == BY_PROVIDER else longest_ms
 
 
-def _signed_in(stored: _Stored, secret: str) -> SignedIn:
-    key = "" if stored.key == BY_PROVIDER else stored.key
-    return SignedIn(Principal(stored.principal, AccessRole.OPERATOR, key=key), _proof(secret), _ends_ms(stored))
+def _signed_in(stored: _Stored, principal: Principal, secret: str) -> SignedIn:
+    return SignedIn(principal, _proof(secret), _ends_ms(stored))
 
 
 def _place(secret: str) -> str:
-    return PREFIX + hashlib.sha256(secret.encode()).hexdigest()
+    return CONSOLE_SESSIONS + hashlib.sha256(secret.encode()).hexdigest()
 
 
 def _proof(secret: str) -> str:

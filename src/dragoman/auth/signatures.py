@@ -116,6 +116,13 @@ class SigningRoom:
                     self._signer = await self._load_or_make()
         return self._signer
 
+    async def secret(self) -> bytes:
+        """A secret that all servers on one store share, to derive keys for other purposes from. Raises StoreError."""
+        await self.signer()  # makes the key, on a new store
+        kept = await self._ring.signing_key()
+        assert kept is not None  # the line above has made it
+        return kept.jwk
+
     async def _load_or_make(self) -> Signer:
         kept = await self._ring.signing_key()
         if kept is None:

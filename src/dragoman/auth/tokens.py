@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,10 +23,11 @@ from msgspec import UNSET, Struct, UnsetType
 from dragoman.auth.issuers import IssuerEgress
 from dragoman.model.errors import Unauthorized, Unavailable
 from dragoman.model.ids import Clock
-from dragoman.model.principal import AccessRole, Principal, Scope, reach_of
+from dragoman.model.principal import AccessRole, Principal, Scope, Team, join_team, reach_of
 from dragoman.net.egress import Egress, HttpReply
 from dragoman.net.errors import EgressError
 from dragoman.net.target import Target, target
+from dragoman.telemetry.coalescing import about
 
 log = logging.getLogger(__name__)
 
@@ -343,11 +344,33 @@ class SignedTokens:
         return header
 
 
+class TokenTeam(Struct, frozen=True):
+    """A team, and the claim that a token is in it: `claim` must be `value`, or a list that has it.
+
+    Dots in the name of a claim lead into objects.
+    """
+
+    claim: str
+    value: str
+    team: Team
+
+    def has(self, claims: Mapping[str, Any]) -> bool:
+        """Whether a token with these claims is in the team."""
+        return has_claim(claims, self.claim, self.value)
+
+
 class TokenVerifier:
-    """Verifies the tokens of one issuer for one audience."""
+    """Verifies the tokens of one issuer for one audience, and puts their principals into `teams`."""
 
     def __init__(
-        self, jwks: Jwks, *, audience: str, algorithms: Collection[str], leeway_s: float, clock: Clock
+        self,
+        jwks: Jwks,
+        *,
+        audience: str,
+        algorithms: Collection[str],
+        leeway_s: float,
+        clock: Clock,
+        teams: Sequence[TokenTeam] = (),
     ) -> None:
         self.issuer = jwks.issuer
         self.discovery_url = jwks.discovery_url
@@ -356,6 +379,7 @@ class TokenVerifier:
         self._leeway_s = leeway_s
         self._clock = clock
         self._claims = msgspec.json.Decoder(_Claims)
+        self._teams = tuple(teams)
 
     async def verify(self, token: bytes) -> tuple[Principal, int]:
         """Return the token's principal, and until when (milliseconds since the epoch) it need not be verified again.
@@ -365,7 +389,28 @@ class TokenVerifier:
         payload, until_ms = await self._signed.open(token)
         claims = self._read_claims(payload)
         until_s = claims.exp + self._leeway_s
-        return self._principal(claims), int(min(until_s * 1000, until_ms))
+        principal = self._principal(claims)
+        if self._teams:
+            principal = self._join(principal, payload)
+        return principal, int(min(until_s * 1000, until_ms))
+
+    def _join(self, principal: Principal, payload: bytes) -> Principal:
+        """The principal in its team, if it has one. Raises Unauthorized if the token is in more than one."""
+        try:
+            claims = msgspec.json.decode(payload, type=dict[str, Any])
+        except (ValueError, RecursionError):  # in a claim that is not read otherwise
+            raise Unauthorized(WRONG) from None
+        found = [each for each in self._teams if each.has(claims)]
+        if len(found) > 1:
+            log.warning(
+                "a token of %s is refused: it is in the teams %s, and a token is in one: let the claims that [[teams]] "
+                "name tell them apart, or give the token one of these values",
+                principal.id,
+                " and ".join(f"{each.team.id} ({each.claim} = {each.value!r})" for each in found),
+                extra=about(principal.id),
+            )
+            raise Unauthorized(f"{WRONG}: its claims put it in more than one team")
+        return join_team(principal, found[0].team) if found else principal
 
     def _read_claims(self, payload: bytes) -> _Claims:
         """The claims of a token with a valid signature. Errors are detailed, since only a genuine bearer reads them."""
@@ -394,3 +439,22 @@ class TokenVerifier:
         return Principal(
             f"jwt:{claims.sub}@{self.issuer}", grant.role, reach_of(grant.role, grant.agents), grant.scopes
         )
+
+
+def has_claim(claims: Mapping[str, Any], name: str, value: str) -> bool:
+    """Whether a claim is a value, or a list that has it."""
+    found = _read_claim(claims, name)
+    held = found if isinstance(found, list) else [found]
+    return any(isinstance(each, str) and each == value for each in held)
+
+
+def _read_claim(claims: Mapping[str, Any], name: str) -> object:
+    """A claim by its name; if there is none, dots lead into objects, as in `realm_access.roles`."""
+    if name in claims:
+        return claims[name]
+    found: object = claims
+    for part in name.split("."):
+        if not isinstance(found, dict) or part not in found:
+            return None
+        found = found[part]
+    return found

@@ -93,7 +93,7 @@ class App:
         """ASGI 3.0. This is the one place that catches errors: A2AErrors are answered, all others are only logged."""
         # One function: a coroutine for each step would cost every request a call at each of its waits.
         if scope["type"] != "http":
-            await _refuse_scope(scope, receive, send)
+            await refuse_scope(scope, receive, send)
             return
         client, traffic, began_s = scope.get("client"), self._traffic, perf_counter()
         request = HttpRequest(
@@ -105,6 +105,7 @@ class App:
             query=scope["query_string"],
             scheme=scope.get("scheme", "http"),
             server=scope.get("server") or ("127.0.0.1", 80),
+            scope=scope,
             unread=self._unread,
             receive=receive,
             body_arrived=BODY_ARRIVED in scope,
@@ -241,7 +242,8 @@ class CurrentApp:
         return self.app(scope, receive, send)
 
 
-async def _refuse_scope(scope: Scope, receive: Receive, send: Send) -> None:
+async def refuse_scope(scope: Scope, receive: Receive, send: Send) -> None:
+    """End what is no HTTP: a websocket is refused, a lifespan has nothing to do. Raises ValueError for other types."""
     match scope["type"]:
         case "websocket":
             await receive()

@@ -3,8 +3,9 @@
 Invariant: a caller that may not use the agent in the path learns nothing about it that its card does not say.
 """
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from ipaddress import ip_address
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from dragoman.auth.authenticator import AUTHORIZATION, KEY_HEADERS, Authenticator
 from dragoman.auth.operator_token import LOGIN_HEADER
 from dragoman.bindings.cors import Origins
+from dragoman.bindings.parent import Parent
 from dragoman.bindings.request import Request
 from dragoman.engine.handlers.audit import Trail
 from dragoman.model.errors import A2AError, Forbidden, Unauthorized
@@ -27,6 +29,9 @@ HOST_BYTES_MAX = 300
 
 LOGIN = LOGIN_HEADER.encode()
 
+Identify = Callable[[Mapping[bytes, bytes], str | None], Awaitable[Principal]]
+"""Finds the caller by the headers and the address of a request."""
+
 SAY = "say who you are: send a key as x-api-key, or as a bearer token"
 
 METRICS_ONLY = "a key or token of the role monitor reads /metrics only: use one of the role caller"
@@ -36,31 +41,45 @@ class OwnHosts:
     """The values of `Host` that a server without authentication accepts: names of this machine only.
 
     Without this check, a page open in a browser on this machine could reach the server: its own domain could resolve
-    to 127.0.0.1 (DNS rebinding).
+    to 127.0.0.1 (DNS rebinding). With `local_only` the caller must be on this machine, too: a server that does not
+    listen itself learns only from each request whether strangers reach it.
     """
 
-    def __init__(self, own: Collection[str]) -> None:
+    def __init__(self, own: Collection[str], *, local_only: bool = False) -> None:
         self._own = frozenset(host.lower() for host in own)
+        self._local_only = local_only
         self.accepted: set[bytes] = set()
-        """Values that were checked before and accepted."""
+        """Values that were checked before and accepted, whoever sends them; empty if the caller counts, too."""
+        self._accepted_from: set[tuple[bytes, str]] = set()
+        """The same with the address of the caller."""
 
     @classmethod
     def of(cls, host: str, public_url: str | None) -> "OwnHosts":
         """The accepted values for a server that listens on `host`."""
         return cls([host, *([urlsplit(public_url).hostname or ""] if public_url else [])])
 
-    def check(self, host: bytes) -> None:
-        """Raises Forbidden for a name that is not this server's."""
+    def check(self, request: Request) -> None:
+        """Raises Forbidden for a name that is not this server's, or for a caller on another machine."""
+        host = request.headers.get(b"host", b"")
+        if (host, request.peer) in self._accepted_from:
+            return
+        if self._local_only and _is_elsewhere(request.peer):
+            raise Forbidden(
+                "nobody who calls this application is asked who they are, so it answers callers on this machine only: "
+                "give create_app an `authenticate` function, make a key (dragoman keys create NAME), or set "
+                "allow_unauthenticated if everyone who can reach it may use every agent"
+            )
         name = _without_port(host.decode("latin-1")).lower().removesuffix(".")
         if not (name in self._own or name == "localhost" or name.endswith(".localhost") or _is_address(name)):
             raise Forbidden(
                 f"Host {name[:100]!r} is not a name of this server, which asks nobody for a key: use localhost or its "
                 "address, set public_url to the URL under which it is reached, or make a key (dragoman keys create)"
             )
-        if len(self.accepted) >= HOSTS_REMEMBERED:
-            self.accepted.clear()
+        known: set[Any] = self._accepted_from if self._local_only else self.accepted
+        if len(known) >= HOSTS_REMEMBERED:
+            known.clear()
         if len(host) <= HOST_BYTES_MAX:
-            self.accepted.add(host)
+            known.add((host, request.peer) if self._local_only else host)
 
 
 def _contradicts(request: Request) -> str:
@@ -84,6 +103,14 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return name == ""  # HTTP/1.0 clients send no Host
     return True
+
+
+def _is_elsewhere(peer: str) -> bool:
+    """Whether the caller is on another machine. One without an address has come through a socket of this machine."""
+    try:
+        return not ip_address(peer).is_loopback
+    except ValueError:
+        return False
 
 
 class CallerRefusals:
@@ -126,16 +153,23 @@ class Callers:
         refusals: CallerRefusals | None = None,
         agents: Collection[str] = (),
         origins: Origins | None = None,
+        parent: Parent | None = None,
     ) -> None:
-        """Every refusal is noted in `refusals`. `agents` are all agents that the server has."""
+        """Every refusal is noted in `refusals`. `agents` are all agents that the server has.
+
+        `parent` is the application that says who its callers are. Whom it does not know may send credentials of ours.
+        """
         self._authenticator = authenticator
         self._hosts = hosts
         self._refusals = refusals
         self._agents = frozenset(agents)
         self._origins = Origins() if origins is None else origins
+        self._parent = parent
 
     def known(self, request: Request) -> Principal | None:
         """The caller, if it can be identified without waiting; None: `identify` has to decide."""
+        if self._parent is not None:
+            return None
         principal = self._authenticator.known(request.headers, request.proxy or request.peer or None)
         if principal is ANONYMOUS:
             if self._hosts is None or request.headers.get(b"host", b"") in self._hosts.accepted:
@@ -147,10 +181,21 @@ class Callers:
 
     async def identify(self, request: Request) -> Principal:
         """The caller. Raises Unauthorized, or Forbidden for a Host that is not ours."""
+        return await self._check(request, self._authenticator.identify)
+
+    async def recognise(self, request: Request) -> Principal:
+        """The caller of something public: `ANONYMOUS` without credentials. Raises what `identify` raises."""
+        return await self._check(request, self._authenticator.recognise, public=True)
+
+    async def _check(self, request: Request, identify: Identify, *, public: bool = False) -> Principal:
         try:
+            if self._parent is not None:
+                named = await self._parent.identify(request, public=public)
+                if named is not None:
+                    return named
             await self._authenticator.refresh()
             self.check_host(request)
-            principal = await self._authenticator.identify(request.headers, request.proxy or request.peer or None)
+            principal = await identify(request.headers, request.proxy or request.peer or None)
             if principal is not ANONYMOUS and (name := _contradicts(request)):
                 raise Unauthorized(f"{name} was sent twice, with different values: send one")
             return principal
@@ -218,7 +263,7 @@ class Callers:
     def check_host(self, request: Request) -> None:
         """Raises Forbidden for a name that is not this server's, if the server asks nobody for a key."""
         if self._hosts is not None and not self._authenticator.required:
-            self._hosts.check(request.headers.get(b"host", b""))
+            self._hosts.check(request)
 
     def admit_operator(self, request: Request) -> None:
         """Check that the caller is an operator: on a server that asks nobody else, by the server's own token.

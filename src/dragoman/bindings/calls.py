@@ -12,8 +12,10 @@ from typing import TypeVar
 from msgspec import Struct
 
 from dragoman.auth.proxies import TrustedProxies
+from dragoman.bindings.caller_headers import read_headers
 from dragoman.bindings.callers import Callers
 from dragoman.bindings.cards import Cards
+from dragoman.bindings.http import HttpRequest, read_json
 from dragoman.bindings.limits import LARGE_BYTES, Limits
 from dragoman.bindings.request import Parameters, Request
 from dragoman.bindings.streams import Streams
@@ -35,7 +37,6 @@ from dragoman.model.events import seq_and_frame
 from dragoman.model.message import Artifact, Message
 from dragoman.model.operations import (
     Call,
-    CallerCredentials,
     Manners,
     Operation,
     Result,
@@ -50,14 +51,14 @@ from dragoman.model.task import Record
 
 T = TypeVar("T")
 
-CREDENTIALS = ("authorization", "x-api-key")
-"""Headers that are forwarded to upstreams configured to receive them."""
-
 WITHOUT_AGENT = ("/", "/a2a")
 """Mounts whose path names no agent: messages there go to the server as a whole."""
 
 FOLLOWED = StreamMessage | Subscribe
 """Operations that are answered with a stream."""
+
+SENDS = frozenset({SendMessage, StreamMessage})
+"""Operations that bring a message, to which headers belong."""
 
 HEAVY_BYTES = 512 * 1024
 """Results with at least this many bytes of texts and files are encoded on the thread: it takes 0.5 ms or more."""
@@ -66,19 +67,28 @@ HEAVY_BYTES = 512 * 1024
 class Reception(Struct, frozen=True):
     """The means by which a binding turns a request into a call: the agents, who may call them, and the limits.
 
-    `forwards`: at least one agent forwards its callers' credentials, and any other agent may delegate a task to it.
+    `headers` are the names, in lower case, of the headers that at least one agent is given: any other one may delegate
+    a task to it.
     `base` returns the URL under which a request reached the server, for links in answers; None: answers have no links.
     `extensions` are those of each mount, in addition to the agents' own. `proxies` may name the client that a request
-    is from; None: the peer of the socket is the client.
+    is from; None: the peer of the socket is the client. Agents that are `removed` answer about their tasks alone.
     """
 
     agents: Mapping[str, Described]
     callers: Callers
     limits: Limits
-    forwards: bool = False
+    headers: frozenset[bytes] = frozenset()
     base: Callable[[Request], str] | None = None
     extensions: Mapping[Mount, tuple[AgentExtension, ...]] = {}
     proxies: TrustedProxies | None = None
+    removed: frozenset[str] = frozenset()
+
+    @property
+    def listed(self) -> Mapping[str, Described]:
+        """The agents that may be given new tasks."""
+        if not self.removed:
+            return self.agents
+        return {agent_id: each for agent_id, each in self.agents.items() if agent_id not in self.removed}
 
 
 Elsewhere = Callable[[str], Awaitable[None]]
@@ -103,8 +113,11 @@ class Backend(Struct, frozen=True):
     traffic: Traffic | None = None
 
     async def locate(self, error: A2AError) -> A2AError:
-        """Return the error for the caller. An agent of other replicas is not unknown: a retry may reach one."""
-        if not isinstance(error, AgentNotFound) or self.elsewhere is None:
+        """Return the error for the caller. An agent of other replicas is not unknown: a retry may reach one.
+
+        One that was removed is: no replica gives it a new task.
+        """
+        if not isinstance(error, AgentNotFound) or self.elsewhere is None or error.agent in self.reception.removed:
             return error
         try:
             await self.elsewhere(error.agent)
@@ -137,7 +150,10 @@ async def make_call(
     """
     agent = await _find_agent(reception, handler, request, operation)
     reception.callers.admit(request, agent)
-    profile = reception.agents[agent].profile
+    described = reception.agents.get(agent)
+    if described is None:  # no agent answers at the root here
+        raise AgentNotFound(agent)
+    profile = described.profile
     if dialect in VERSIONS and dialect not in profile.versions:
         raise VersionNotSupported(dialect, profile.versions)
     limits = reception.limits
@@ -170,17 +186,11 @@ async def make_call(
         after=after,
         traceparent=parameters.traceparent,
         peer=request.peer,
-        shown=_credentials(request) if reception.forwards else None,
+        shown=read_headers(request, reception.headers) if reception.headers and type(operation) in SENDS else None,
         base="" if reception.base is None else reception.base(request),
         size=request.size,
         room=request.reserve,
     )
-
-
-def _credentials(request: Request) -> CallerCredentials | None:
-    """The caller's credentials, as request headers."""
-    shown = {name: value for name in CREDENTIALS if (value := request.text(name.encode()))}
-    return CallerCredentials(shown) if shown else None
 
 
 async def _find_agent(reception: Reception, handler: Handler, request: Request, operation: Operation) -> str:
@@ -221,8 +231,8 @@ def _find_agent_with(skill: str, default: str, principal: Principal, agents: Map
 
     Raises InvalidParams if the default agent lacks the skill and several others have it.
     """
-    mine = agents[default].profile
-    if any(known.id == skill for known in (*mine.skills, *mine.extended_skills)):
+    mine = agents.get(default)
+    if mine is not None and any(known.id == skill for known in (*mine.profile.skills, *mine.profile.extended_skills)):
         return default
     able = [
         agent
@@ -260,6 +270,14 @@ async def decode_body(request: Request, limits: Limits, decode: Callable[[], T])
         return await limits.offload.run(partial(_decode_and_check, decode, limits))
     finally:
         limits.arriving.release(request.size)
+
+
+async def read_decoded(request: HttpRequest, limits: Limits, decode: Callable[[HttpRequest, bytes, Limits], T]) -> T:
+    """Read the body of a POST and decode it, as `read_json` and `decode_body` do. The bytes are dropped then."""
+    body = await read_json(request, limits)
+    decoding = partial(decode, request, body, limits)
+    del body
+    return await decode_body(request, limits, decoding)
 
 
 def _decode_and_check(decode: Callable[[], T], limits: Limits) -> T:

@@ -2,11 +2,10 @@
 
 Invariant: a card keeps the same bytes, and so the same ETag, as long as the agent, the base URL, the `A2A-Version` and
 the authentication schemes are the same. It names only endpoints of the mount at which it is served. The list shows
-and searches only what the public cards show.
+only what the public cards show; a search finds agents only by what a card of theirs shows to its caller.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from hashlib import sha256
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,8 +13,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.auth.authenticator import Authenticator
+from dragoman.auth.authenticator import AUTHORIZATION, KEY_HEADERS, Authenticator
 from dragoman.auth.signatures import Signer, SigningRoom
+from dragoman.bindings.callers import Callers
+from dragoman.bindings.documents import Document, answer_document, make_etag
 from dragoman.bindings.http import JSON, HttpRequest, HttpResponse
 from dragoman.bindings.request import Header, Request, read_parameters
 from dragoman.dialects import cards
@@ -23,12 +24,16 @@ from dragoman.dialects.resolve import MOUNTS, mount_of
 from dragoman.dialects.system import AGENT, ROOT, Mount
 from dragoman.model.card import VERSIONS, AgentCard, AgentExtension, AgentInterface, AgentSkill, Described, Profile
 from dragoman.model.errors import AgentNotFound, InvalidParams, NotFound, Unavailable
+from dragoman.model.principal import ANONYMOUS, Scope
 
 JWKS_PATH = "/.well-known/jwks.json"
 """Path of the server's public keys."""
 
 VARY = (b"vary", b"A2A-Version")
 """Caches must keep one card for each version that callers send (RFC 9110 §12.5.5)."""
+
+VARY_BY_CALLER: Header = (b"vary", b", ".join((AUTHORIZATION, *KEY_HEADERS)))
+"""Caches must keep the answers to different credentials apart (RFC 9110 §12.5.5)."""
 
 KEPT = 256
 """How many documents are kept encoded. A flood of new Host headers only makes them be encoded again."""
@@ -42,17 +47,11 @@ WORDS_MAX = 32
 
 
 class CardDocument(Struct, frozen=True):
-    """A body with its headers: `headers` for a 200, `unchanged` for a 304.
+    """A card as it is sent. `asks` are the authentication schemes, and `of` the profile, from which it was made."""
 
-    `asks` are the authentication schemes, and `of` the profile, from which it was made.
-    """
-
-    body: bytes
-    etag: bytes
-    headers: list[Header]
-    unchanged: list[Header]
-    asks: tuple[str, ...] = ()
-    of: Profile | None = None
+    sent: Document
+    asks: tuple[str, ...]
+    of: Profile
 
 
 class GrpcAddress(Struct, frozen=True):
@@ -96,7 +95,7 @@ class CardSettings(Struct, frozen=True, kw_only=True):
 
 
 class Cards:
-    """Cards and the list of agents."""
+    """Cards and the list of agents. Without `callers` everybody searches the public cards alone."""
 
     def __init__(
         self,
@@ -104,10 +103,12 @@ class Cards:
         settings: CardSettings,
         authenticator: Authenticator,
         signing: SigningRoom | None = None,
+        callers: Callers | None = None,
     ) -> None:
         self._agents = agents
         self._settings = settings
         self._authenticator = authenticator
+        self._callers = callers
         self._signing = signing if settings.signed else None
         self._keys = signing if settings.shows_keys else None
         mounts = settings.mounts
@@ -126,20 +127,20 @@ class Cards:
                 self._tenants and (named := request.query_fields().get("id")) is not None
             ):  # as BeeOS's first clients ask
                 mount, agent = f"/{named}", named
-                if agent not in self._agents:
-                    raise AgentNotFound(agent)
+        if agent not in self._agents:
+            raise AgentNotFound(agent)
         signer = None if self._signing is None else await self._signing.signer_if_readable()
         await self._authenticator.refresh()
         # Nothing awaits from here on, so that concurrent first requests all get the same signatures.
         place = (mount, base, cards.form_of(read_parameters(request).version))
-        document = self._documents.get(place)
+        card = self._documents.get(place)
         asks, profile = tuple(self._authenticator.schemes(agent)), self._agents[agent].profile
-        if document is None or document.asks != asks or document.of is not profile:  # a first key or a new card
+        if card is None or card.asks != asks or card.of is not profile:  # a first key or a new card
             body, signed = self._encode(*place, profile, signer)
-            document = self._document(body, signed, asks, profile, vary=True)
+            card = CardDocument(self._document(body, signed, VARY), asks, profile)
             if signer is not None or self._signing is None:  # else it is signed as soon as its key is mended
-                self._keep(place, document)
-        return _answer(request, document)
+                self._keep(place, card)
+        return answer_document(request, card.sent)
 
     async def make_extended(self, request: Request, profile: Profile) -> AgentCard:
         """The card for authenticated callers (A2A 1.0 §3.1.11), for the mount of the request."""
@@ -193,29 +194,40 @@ class Cards:
     async def answer_list(self, request: HttpRequest) -> HttpResponse:
         """Answer `GET /agents`: a page of the agents that match the query, with their cards' URLs.
 
-        Raises InvalidParams.
+        A caller with credentials who searches finds the agents that they may use, by the skills of their extended
+        cards, too, if they may read those. Raises InvalidParams, or Unauthorized for credentials that are not valid.
         """
         base, search = request.base_url(self._settings.public_url), _read_search(request.query_fields())
-        found = _matching((agent.profile for agent in self._agents.values()), search)
+        shown, known = [agent.profile for agent in self._agents.values()], False
+        further: tuple[Header, ...] = ()
+        if self._callers is not None and (search.words or search.skill):
+            request.principal = await self._callers.recognise(request)
+            further = (VARY_BY_CALLER,)
+            if known := request.principal is not ANONYMOUS:
+                shown = [self._show(request, each) for each in shown if request.principal.reaches(each.id)]
+        found = [profile for profile in shown if _fits(profile, search)]
         page = [_list_entry(base, profile) for profile in found[search.offset :][: search.limit]]
         body = msgspec.json.encode(AgentList(page, len(found), search.limit, search.offset))
-        return _answer(request, self._document(body, body))
+        return answer_document(request, self._document(body, body, *further, private=known))
 
-    def _document(
-        self, body: bytes, served: bytes, asks: tuple[str, ...] = (), of: Profile | None = None, *, vary: bool = False
-    ) -> CardDocument:
+    def _show(self, request: Request, profile: Profile) -> Profile:
+        """The profile as the cards of an agent show it to the caller of the request."""
+        scopes = request.principal.scopes
+        if (scopes is None or Scope.CARD in scopes) and self._authenticator.required_for(profile.id):
+            return replace(profile, skills=(*profile.skills, *profile.extended_skills))
+        return profile
+
+    def _document(self, body: bytes, served: bytes, *further: Header, private: bool = False) -> Document:
         # A signed card has a weak ETag over the unsigned bytes, because each signing gives another signature.
-        etag = (b'"' if served is body else b'W/"') + sha256(body).hexdigest()[:32].encode() + b'"'
-        unchanged = [(b"etag", etag), (b"cache-control", b"public, max-age=%d" % self._settings.max_age_s)]
-        if vary:
-            unchanged.append(VARY)
-        headers = [JSON, (b"content-length", b"%d" % len(served)), *unchanged]
-        return CardDocument(served, etag, headers, unchanged, asks, of)
+        etag = make_etag(body, weak=served is not body)
+        cached = b"%s, max-age=%d" % (b"private" if private else b"public", self._settings.max_age_s)
+        unchanged = [(b"etag", etag), (b"cache-control", cached), *further]
+        return Document(served, etag, [JSON, (b"content-length", b"%d" % len(served)), *unchanged], unchanged)
 
-    def _keep(self, place: tuple[str, str, str], document: CardDocument) -> None:
+    def _keep(self, place: tuple[str, str, str], card: CardDocument) -> None:
         if len(self._documents) >= KEPT:
             self._documents.clear()
-        self._documents[place] = document
+        self._documents[place] = card
 
 
 def interfaces(
@@ -247,18 +259,6 @@ def interfaces(
 
 def _signatures(signer: Signer, forms: Sequence[dict[str, Any]], base: str) -> tuple[dict[str, str], ...]:
     return tuple(signer.sign(form, base + JWKS_PATH) for form in forms)
-
-
-def _answer(request: HttpRequest, document: CardDocument) -> HttpResponse:
-    known = request.headers.get(b"if-none-match")
-    if known is not None and _matches(known, document.etag):
-        return HttpResponse(304, document.unchanged, b"")
-    return HttpResponse(200, document.headers, document.body)
-
-
-def _matches(known: bytes, etag: bytes) -> bool:
-    """Weak comparison, as If-None-Match asks for (RFC 9110 §13.1.2)."""
-    return any(each.strip().removeprefix(b"W/") in (etag.removeprefix(b"W/"), b"*") for each in known.split(b","))
 
 
 # -- the list of agents -----------------------------------------------------------------------------------------------
@@ -311,11 +311,6 @@ def _read_search(query: Mapping[str, str]) -> _Search:
         _number(query, "limit", LIST_LIMIT, 1),
         _number(query, "offset", 0, 0),
     )
-
-
-def _matching(profiles: Iterable[Profile], search: _Search) -> list[Profile]:
-    """The agents that match the search, in their original order."""
-    return [profile for profile in profiles if _fits(profile, search)]
 
 
 def _list_entry(base: str, profile: Profile) -> ListedAgent:

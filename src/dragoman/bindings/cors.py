@@ -6,7 +6,7 @@ check of origins keeps all other pages from changing anything, even blindly.
 Invariant: no answer names an origin that is not configured, and credentials are never allowed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
 from dragoman.bindings.http import HttpRequest, HttpResponse, Message, Send
@@ -17,7 +17,7 @@ ALLOWED_METHODS = b"GET, POST, DELETE, HEAD, OPTIONS"
 ALLOWED_HEADERS = (
     b"content-type, accept, authorization, x-api-key, x-agent-api-key, a2a-version, a2a-extensions, x-a2a-extensions, "
     b"idempotency-key, last-event-id, traceparent, tracestate, cache-control, if-none-match, "
-    b"x-dragoman-task-id, x-dragoman-context-id, mcp-protocol-version, mcp-session-id, "
+    b"x-dragoman-task-id, x-dragoman-context-id, mcp-protocol-version, mcp-session-id, mcp-method, mcp-name, "
     b"x-stainless-arch, x-stainless-lang, x-stainless-os, "
     b"x-stainless-package-version, x-stainless-retry-count, x-stainless-runtime, x-stainless-runtime-version, "
     b"x-stainless-timeout, x-stainless-helper-method, x-stainless-async, openai-organization, openai-project"
@@ -38,9 +38,13 @@ OWN_SITES = frozenset({b"same-origin", b"none"})
 
 
 class Cors:
-    """Answers preflights and adds the CORS headers for `origins`; a `*` among them allows every page."""
+    """Answers preflights and adds the CORS headers for `origins`; a `*` among them allows every page.
 
-    def __init__(self, origins: Sequence[str]) -> None:
+    Pages may send the `headers` of this server's settings, too: their names are in lower case.
+    """
+
+    def __init__(self, origins: Sequence[str], headers: Iterable[bytes] = ()) -> None:
+        self._allowed_headers = b", ".join(dict.fromkeys((*ALLOWED_HEADERS.split(b", "), *headers)))
         self._any = "*" in origins
         self._origins = frozenset(origin.encode() for origin in origins)
 
@@ -60,7 +64,7 @@ class Cors:
         if self._any or origin in self._origins:
             headers += [
                 (b"access-control-allow-methods", ALLOWED_METHODS),
-                (b"access-control-allow-headers", ALLOWED_HEADERS),
+                (b"access-control-allow-headers", self._allowed_headers),
                 (b"access-control-max-age", PREFLIGHT_MAX_AGE_S),
             ]
         return HttpResponse(204, headers, b"")

@@ -67,7 +67,7 @@ def add_absent(given: Endpoints) -> Endpoints:
     return {**absent, **given}
 
 
-PUBLIC: frozenset[EndpointName] = frozenset({"files", "console", "openapi", "docs"})
+PUBLIC: frozenset[EndpointName] = frozenset({"files", "console", "openapi", "docs", "server_card"})
 """Parts that ask nobody. A server without them does not ask for credentials before it says so."""
 
 

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from dragoman import __version__
 from dragoman.bindings.http import NOT_SNIFFED, HttpRequest, HttpResponse
 from dragoman.bindings.request import Header
+from dragoman.dialects import ai_catalog
 from dragoman.dialects.cards import WELL_KNOWN
 from dragoman.dialects.system import AGENT, Mount
 from dragoman.model.card import Described, Profile
@@ -76,12 +77,15 @@ class Home:
         """The page, if the request is for `/` and accepts HTML, as browsers do; else None."""
         if request.path != "/" or request.method not in ("GET", "HEAD") or not _takes_html(request):
             return None
-        body = self._html(request.base_url(self._public_url)).encode()
-        return HttpResponse(200, [*self._headers, (b"content-length", b"%d" % len(body))], body)
+        base = request.base_url(self._public_url)
+        body = self._html(base).encode()
+        catalog = f'<{base}{ai_catalog.PATH}>; rel="{ai_catalog.RELATION}"'
+        found: list[Header] = [(b"link", catalog.encode()), (b"content-length", b"%d" % len(body))]
+        return HttpResponse(200, [*self._headers, *found], body)
 
     def _html(self, base: str) -> str:
-        listed = self._agents.values() if self._mount.names_agents else (self._agents[self._default],)
-        shown = [agent.profile for agent in listed]
+        by_id = self._mount.names_agents
+        shown = [agent.profile for name, agent in self._agents.items() if by_id or name == self._default]
         agents = "\n".join(self._agent(base, profile) for profile in shown[:AGENTS_MAX])
         lists = self._mount is AGENT
         hidden = f"{len(shown) - AGENTS_MAX} more" if len(shown) > AGENTS_MAX else ""

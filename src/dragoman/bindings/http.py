@@ -251,8 +251,8 @@ def error_response(error: A2AError, status: int, content_type: bytes, body: byte
         case Unauthorized():
             wrong = b"" if error.missing else b', error="invalid_token"'  # RFC 6750 §3.1
             headers.append((b"www-authenticate", error.scheme.encode() + b' realm="dragoman"' + wrong))
-        case Unavailable() | TooManyRequests():
-            headers.append((b"retry-after", b"%d" % error.retry_after_s))
+        case Unavailable(retry_after_s=int(seconds)) | TooManyRequests(retry_after_s=int(seconds)):
+            headers.append((b"retry-after", b"%d" % seconds))
         case RequestTimeout():
             headers.append(CLOSE)  # the rest of this request may still arrive and must not be read as the next one
         case PayloadTooLarge():

@@ -30,7 +30,7 @@ from dragoman.telemetry.figures import ClusterFigures, Gauges, OpenTaskFigures
 
 FRESH_MS = 5_000
 PROBE_TIMEOUT_S = 2.0
-OPEN_PHASES = (Phase.QUEUED, Phase.RUNNING, Phase.WAITING)
+OPEN_PHASES = (Phase.QUEUED, Phase.RUNNING, Phase.SLEEPING, Phase.WAITING)
 OTHER = "other"
 NO_STORE: Header = (b"cache-control", b"no-store")
 
@@ -155,8 +155,8 @@ class Scraped(Struct, frozen=True, kw_only=True):
     """The parts of a server that a scrape looks at, beside the counts.
 
     `agents` returns the agents that are served; all others are shown as `other`. `job_failures` counts by job,
-    `connections` those of HTTP. `breakers` returns the states of circuit breakers, by agent. A replica shows its
-    `cluster` too.
+    `connections` those of HTTP. `breakers` returns the states of circuit breakers, `switches` those of operators'
+    switches, by agent. A replica shows its `cluster` too.
     """
 
     writing: WriteRecord
@@ -168,6 +168,7 @@ class Scraped(Struct, frozen=True, kw_only=True):
     job_failures: Mapping[str, int] = {}
     sweep_behind_s: Mapping[str, float] = {}
     breakers: Callable[[], Mapping[str, str]] = dict
+    switches: Callable[[], Mapping[str, str]] = dict
 
 
 class Metrics:
@@ -208,6 +209,7 @@ class Metrics:
             connections_refused=connections.refused,
             sweep_behind_s=scraped.sweep_behind_s,
             breakers=scraped.breakers(),
+            switches=scraped.switches(),
         )
         content_type, body = self._page.text(request.text(b"accept") or "", gauges)
         headers: list[Header] = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body))]
@@ -234,6 +236,7 @@ class Metrics:
             for state, count, since_ms in (
                 (Phase.QUEUED, tasks.queued, tasks.queued_since_ms),
                 (Phase.RUNNING, tasks.running, tasks.running_since_ms),
+                (Phase.SLEEPING, tasks.sleeping, tasks.sleeping_since_ms),
                 (Phase.WAITING, tasks.waiting, tasks.waiting_since_ms),
             ):
                 before, oldest_ms = found.get((agent, state), (0, now_ms))

@@ -6,7 +6,9 @@ transport other than HTTP needs no stack of its own.
 
 import re
 from collections.abc import Mapping, Sequence
-from urllib.parse import parse_qsl
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import parse_qsl, quote
 
 from msgspec import Struct
 
@@ -33,6 +35,14 @@ EXTENSIONS = (b"a2a-extensions", b"x-a2a-extensions")
 FORWARDED_FOR = b"x-forwarded-for"
 FORWARDED_PROTO = b"x-forwarded-proto"
 
+PARENT_SCOPE = "dragoman.parent_scope"
+"""A key in the scope of a request that another application has passed on: the scope as that application has it."""
+
+NO_SCOPE: Mapping[str, Any] = MappingProxyType({})
+
+PATH_SAFE = "/:@!$&'()*+,;=~"
+"""The characters that a path has as they are, beside letters, digits, `-`, `.` and `_` (RFC 3986 §3.3)."""
+
 PARAMETERS = frozenset({VERSION, RESUMES_AFTER, IDEMPOTENCY_KEY, TRACE, *EXTENSIONS})
 
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{1,100})?", re.ASCII)
@@ -47,6 +57,7 @@ class Request(Struct, eq=False):
     lower case; of a repeated header the last one counts, and `header_list` has them all. `peer` is the client's
     address, without port; empty if it is unknown. `proxy` is the address of the trusted proxy that named it; empty if
     the client's own socket did. `server` is the address at which the request arrived. `query` is the URL's, as sent.
+    `scope` is ASGI's; empty for another transport.
     `principal` is set by authentication. `size` is the size of the body in bytes, once it was read.
     `unread` counts the large answers that wait for their readers; None: nothing is counted.
 
@@ -62,6 +73,7 @@ class Request(Struct, eq=False):
     query: bytes = b""
     scheme: str = "http"
     server: tuple[str, int] = ("127.0.0.1", 80)
+    scope: Mapping[str, Any] = NO_SCOPE
     route: Route = NOWHERE
     principal: Principal = ANONYMOUS
     size: int = 0
@@ -130,15 +142,18 @@ class Request(Struct, eq=False):
     def base_url(self, public_url: str | None) -> str:
         """The URL under which the request reached the server, without a slash at the end, for cards and links.
 
-        The operator's `public_url` counts first; a Host header counts only if it is well-formed.
+        The operator's `public_url` counts first; a Host header counts only if it is well-formed. A server that is
+        mounted in an application is below its mount's path.
         """
         if public_url is not None:
             return public_url
+        below = quote(self.scope.get("root_path", ""), safe=PATH_SAFE)
         host = self.headers.get(b"host", b"")
         if HOST.fullmatch(host):
-            return f"{self.scheme}://{host.decode()}"
+            return f"{self.scheme}://{host.decode()}{below}"
         address, port = self.server
-        return f"{self.scheme}://[{address}]:{port}" if ":" in address else f"{self.scheme}://{address}:{port}"
+        named = f"[{address}]" if ":" in address else address
+        return f"{self.scheme}://{named}:{port}{below}"
 
 
 class Parameters(Struct, frozen=True):

@@ -10,7 +10,9 @@ from typing import Literal
 from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from dragoman.agents.worker.wire import ACTIONS
 from dragoman.config import RESERVED_AGENT_IDS
 from dragoman.dialects.operations import OperationTable
 from dragoman.dialects.resolve import CLOSEST_FIRST, MOUNTS, SYSTEMS
@@ -23,12 +25,22 @@ EndpointName = Literal[
     "rpc",
     "rest",
     "card",
+    "catalog",
+    "server_card",
     "agents",
     "health",
     "ready",
     "metrics",
     "chat",
     "models",
+    "responses",
+    "response",
+    "response-cancel",
+    "response-items",
+    "conversations",
+    "conversation",
+    "conversation-items",
+    "unsupported",
     "mcp",
     "workers",
     "files",
@@ -74,10 +86,12 @@ NOWHERE = Route("rest", NOTHING)
 
 READ: Methods = MappingProxyType({"GET": "", "HEAD": ""})
 CALL: Methods = MappingProxyType({"POST": ""})
+READ_OR_DELETE: Methods = MappingProxyType({**READ, "DELETE": ""})
+ANY_METHOD: Methods = MappingProxyType(dict.fromkeys(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"), ""))
 # MCP 2025-11-25, Transports: GET opens a stream for messages outside of calls.
 TOOLS: Methods = MappingProxyType({"POST": "", "GET": "", "DELETE": ""})
 
-ADMIN: Methods = MappingProxyType({"GET": "", "HEAD": "", "POST": "", "DELETE": ""})
+ADMIN: Methods = MappingProxyType({"GET": "", "HEAD": "", "POST": "", "PATCH": "", "DELETE": ""})
 """The methods of the admin API, which knows those of each of its paths itself."""
 
 CONSOLE: Methods = MappingProxyType({"GET": "", "HEAD": "", "POST": "", "DELETE": ""})
@@ -98,21 +112,7 @@ REST_LEGACY = _routes_of(V03)
 """The paths of HTTP+JSON in 1.0 and in 0.3."""
 
 CARDS = frozenset({"agent-card.json", "agent.json"})
-WORKER_ACTIONS = frozenset(
-    {
-        "lease",
-        "heartbeat",
-        "update",
-        "artifact",
-        "ask",
-        "delegate",
-        "complete",
-        "fail",
-        "release",
-        "history",
-        "references",
-    }
-)
+WORKER_ACTIONS = frozenset(ACTIONS)
 
 SERVER: Mapping[tuple[str, ...], Route] = MappingProxyType(
     {
@@ -122,15 +122,31 @@ SERVER: Mapping[tuple[str, ...], Route] = MappingProxyType(
         ("metrics",): Route("metrics", READ),
         ("agents",): Route("agents", READ),
         (".well-known", "jwks.json"): Route("jwks", READ),
+        (".well-known", "ai-catalog.json"): Route("catalog", READ),
         ("v1", "chat", "completions"): Route("chat", CALL),
         ("v1", "models"): Route("models", READ),
+        ("v1", "responses"): Route("responses", CALL),
+        ("v1", "conversations"): Route("conversations", CALL),
         ("mcp",): Route("mcp", TOOLS),
+        ("mcp", "server-card"): Route("server_card", READ),
         ("openapi.json",): Route("openapi", READ),
         ("docs",): Route("docs", READ),
         **{system.health_path: Route("health", READ) for system in SYSTEMS if system.health_path},
     }
 )
 """Paths of the server itself."""
+
+OPENAI_PATHS: Mapping[tuple[str, ...], Route] = MappingProxyType(
+    {
+        ("v1", "models", "{id}"): Route("models", READ),
+        ("v1", "responses", "{id}"): Route("response", READ_OR_DELETE),
+        ("v1", "responses", "{id}", "cancel"): Route("response-cancel", CALL),
+        ("v1", "responses", "{id}", "input_items"): Route("response-items", READ),
+        ("v1", "conversations", "{id}"): Route("conversation", READ_OR_DELETE),
+        ("v1", "conversations", "{id}", "items"): Route("conversation-items", READ),
+    }
+)
+"""Paths with an id that OpenAI's API has."""
 
 AS_WRITTEN = frozenset({b"/ready", b"/metrics"})
 """Paths that proxies keep from strangers by comparing bytes: a trailing slash or an escape would get past them."""
@@ -139,6 +155,7 @@ ONLY_WITH: Mapping[tuple[str, ...], frozenset[Mount]] = MappingProxyType(
     {
         ("agents",): frozenset({AGENT}),
         ("mcp",): frozenset(MOUNTS),
+        ("mcp", "server-card"): frozenset(MOUNTS),
         ("openapi.json",): frozenset(MOUNTS),
         ("docs",): frozenset(MOUNTS),
         **{system.health_path: frozenset({system.mount}) for system in SYSTEMS if system.health_path and system.mount},
@@ -172,16 +189,16 @@ class Routes:
         """Tells a caller where to find the paths that exist; part of error texts."""
         self.not_here = f"no such path here: {self.where}"
         self.exact: dict[bytes, Route] = {}
-        """The routes of all paths without an id, as they are on the wire. Other paths are parsed by `find`, which adds
-        those of workers once they are called: an agent has one for each action.
+        """Routes of paths as they are on the wire: all those that name neither an agent nor an id, and those of agents
+        that were called. `find` adds these, as there may be a thousand agents, and each change of one makes the routes
+        anew. An agent has a fixed number of paths without an id, and one for each action of its workers.
         """
         rest = [path for path in (*REST, *REST_LEGACY) if "{" not in "".join(path)]
         below = [(), *rest, *((".well-known", card) for card in CARDS)]
         fixed = [*SERVER]
         for mount in MOUNTS:
-            here = [*below, *(path for path, _ in OWN_PATHS[mount])]
-            named: list[tuple[str, ...]] = [(agent,) for agent in self._agents] if mount.names_agents else [()]
-            fixed += [(*mount.stem, *agent, *path) for agent in named for path in here]
+            if not mount.names_agents:
+                fixed += [(*mount.stem, *path) for path in (*below, *(path for path, _ in OWN_PATHS[mount]))]
         for segments in fixed:
             try:
                 self.exact[("/" + "/".join(segments)).encode()] = self._find(list(segments))
@@ -198,10 +215,12 @@ class Routes:
             raise NotFound("no such path here: paths begin with /")
         if not segments[-1]:
             segments.pop()  # ignore one trailing slash: some clients add it to interface URLs
-        if "/".join(segments).encode() in AS_WRITTEN:
+        spelled = "/".join(segments).encode()
+        if spelled in AS_WRITTEN:
             raise NotFound("no such path here")
         route = self._find(segments[1:])
-        if route.endpoint == "workers" and route.agent in self._agents and b"%" not in raw_path:
+        kept = route.endpoint == "workers" or not (route.ids or route.segments)
+        if kept and route.agent in self._agents and spelled == raw_path:
             self.exact[raw_path] = route
         return route
 
@@ -209,9 +228,9 @@ class Routes:
         own = SERVER.get(tuple(segments))
         if own is not None and ONLY_WITH.get(tuple(segments), frozenset()) <= self._mounts:
             return own
+        if segments[:1] == ["v1"]:
+            return self._find_versioned(segments)
         match segments:
-            case ["v1", "models", model] if model:
-                return Route("models", READ, ids={"id": model})
             case ["admin", "v1", *below]:
                 return Route("admin", ADMIN, segments=tuple(below))
             case ["console", *below]:
@@ -235,6 +254,19 @@ class Routes:
                 continue
             return self._find_below(mount, mount.path.replace("{id}", agent), agent, rest[1:])
         return self._find_below(ROOT, "/", self._default, segments)
+
+    def _find_versioned(self, segments: list[str]) -> Route:
+        """Find the route of a path below `/v1`: of OpenAI's API, or of the HTTP+JSON of 0.3. Raises NotFound."""
+        for pattern, route in OPENAI_PATHS.items():
+            ids = _match(pattern, segments)
+            if ids is not None and all(ids.values()):
+                return replace(route, ids=ids)
+        try:
+            return self._find_below(ROOT, "/", self._default, segments)
+        except NotFound:
+            if ROOT not in self._mounts or len(segments) == 1:
+                raise
+            return Route("unsupported", ANY_METHOD)
 
     def _looks_like_agent(self, first: str, segments: list[str]) -> bool:
         """Whether a path belongs to the agent that its first segment names, and not to the root."""

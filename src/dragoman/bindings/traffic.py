@@ -29,7 +29,16 @@ from dragoman.telemetry.counts import Counts, RequestCounts
 from dragoman.telemetry.request_meter import MeteredRequest, RequestMeter
 
 BINDINGS: Mapping[EndpointName, str] = MappingProxyType(
-    {"rpc": "jsonrpc", "grpc": "grpc", "chat": "chat", "mcp": "mcp", "workers": "workers", "admin": "admin"}
+    {
+        "rpc": "jsonrpc",
+        "grpc": "grpc",
+        "chat": "chat",
+        **dict.fromkeys(("responses", "response", "response-cancel", "response-items"), "responses"),
+        **dict.fromkeys(("conversations", "conversation", "conversation-items"), "responses"),
+        "mcp": "mcp",
+        "workers": "workers",
+        "admin": "admin",
+    }
 )
 """The bindings by endpoint; all others are `http`."""
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "help": "dragoman.cli.a2a.commands.help:help_",
     "keys": "dragoman.cli.keys:keys",
     "new": "dragoman.cli.new:new",
+    "prices": "dragoman.cli.prices:prices",
     "receive": "dragoman.cli.a2a.commands.receive:receive",
     "send": "dragoman.cli.a2a.commands.send:send",
     "serve": "dragoman.cli.serve:serve",

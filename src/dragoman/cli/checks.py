@@ -17,7 +17,7 @@ from dragoman.cli.loader import look_in_working_directory
 from dragoman.cli.references import AgentReferenceError, load_reference
 from dragoman.client.errors import PeerError
 from dragoman.client.http import get_object
-from dragoman.config import AgentEntry, ConfigError, ConfigParts, FaultyEntry, agent_id_fault
+from dragoman.config import AgentEntry, Config, ConfigError, ConfigParts, FaultyEntry, agent_id_fault
 from dragoman.engine.api import CheckResult, Runner
 from dragoman.model.errors import A2AError
 from dragoman.net.egress import Egress
@@ -77,6 +77,8 @@ async def load_subjects(
                 CheckedAgent(agent_id, "", [CheckResult(False, "there is no such agent", f"there are {there}")])
             )
     if tries:
+        for subject in subjects:
+            subject.findings += _check_callers(apart.config, subject.runner)
         await asyncio.gather(*(_try(subject, subject.runner) for subject in subjects if subject.runner is not None))
     return subjects
 
@@ -138,12 +140,26 @@ async def _load_referenced(reference: str, taken: dict[str, str]) -> list[Checke
 def _check_together(apart: ConfigParts, every: Sequence[CheckedAgent]) -> Iterable[CheckedAgent]:
     """The findings about all agents together."""
     ids = [subject.id for subject in every if subject.id != SETTINGS]
-    if not every:
+    if not every and apart.config is not None and apart.config.begins_empty:
+        yield CheckedAgent(SETTINGS, "", [CheckResult(True, "operators add all agents")])
+    elif not every:
         fix = "name one as MODULE:OBJECT or file.py:OBJECT, or in [[agents]] of the file"
         yield CheckedAgent(SETTINGS, "", [CheckResult(False, "there are no agents", fix)])
     elif apart.config is not None and (default := apart.config.default) is not None and default not in ids:
         fix = f"name one of {', '.join(ids)}"
         yield CheckedAgent(SETTINGS, "", [CheckResult(False, f"default = {default!r}: there is no such agent", fix)])
+
+
+def _check_callers(config: Config | None, runner: Runner | None) -> Iterable[CheckResult]:
+    """The finding about an agent that is called in its callers' names, on a server whose callers have no tokens."""
+    if config is None or runner is None or not runner.traits.exchanges or config.jwt_issuer is not None:
+        return
+    if config.api_key or config.client_cert_header or config.authentication == "required":
+        what = "it is called in the names of callers, who come here with keys or certificates, which are no tokens"
+        fix = "set jwt_issuer and jwt_audience, so that callers can come with tokens of your issuer"
+        yield CheckResult(False, what, fix)
+    else:
+        yield CheckResult(True, "nobody is asked for a token here: a task whose caller sends none asks for it")
 
 
 async def _load_in_thread(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | CheckResult:
@@ -172,7 +188,7 @@ def _call_loader(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | 
     try:
         return made()
     except AgentReferenceError as error:
-        return _split_message(str(error))
+        return CheckResult(False, error.what, error.fix) if error.fix else _split_message(str(error))
     except ConfigError as error:
         return _config_finding(error)
     except Exception as error:  # noqa: BLE001  a user's object may raise anything when it is inspected
@@ -182,7 +198,10 @@ def _call_loader(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | 
 
 
 async def _try(subject: CheckedAgent, runner: Runner) -> None:
-    """Run the agent's own check, and add its findings."""
+    """Say what a server would open for the agent, which is not opened here, and run the agent's own check."""
+    for lifespan in runner.lifespans():
+        within = f"within {runner.lifespan_timeout_s:g} s"
+        subject.findings.append(CheckResult(True, f"a server or a worker opens {lifespan.name} first, {within}"))
     try:
         async with asyncio.timeout(CHECK_S):
             async for finding in runner.check():

@@ -17,7 +17,7 @@ from click.exceptions import NoArgsIsHelpError
 from dragoman.cli.endings import asks_for_json, told_as_asked
 from dragoman.cli.old_names import with_new_names
 
-OPERATORS = ("admin", "agents", "keys", "store", "webhooks")
+OPERATORS = ("admin", "agents", "keys", "prices", "store", "webhooks")
 """Groups whose commands are about a server of ours."""
 
 WORDS = f"{__name__}.words"

@@ -7,24 +7,25 @@ agent and the fix. The code for models, programs and MCP is imported only if an 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from dragoman.agents.card_overrides import entry_versions, override_card, override_skill
 from dragoman.agents.configured_credentials import ConfiguredCredentials, make_no_credentials
-from dragoman.agents.kinds import describe_anew
 from dragoman.agents.program.executable import build_environment, check_program, find_executable
 from dragoman.agents.remote.agent import UpstreamAgent
+from dragoman.agents.table import apply_entry, bound_agent, direct_wait_s
 from dragoman.agents.tools import Tools
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.leases import LEASE_S
-from dragoman.cli.references import AgentReferenceError, load_reference_as
+from dragoman.cli.references import AgentReferenceError, load_entry
 from dragoman.client.credentials import CredentialsFactory
 from dragoman.config import WORKER, AgentEntry, Model, Program, Upstream, UpstreamCredentials
 from dragoman.config.models import McpEntry
-from dragoman.engine.api import DIRECT_WAIT_S, Runner
+from dragoman.engine.api import Runner
 from dragoman.model.card import AgentSkill, Profile
+from dragoman.net.egress import OPERATORS_RULES, EgressRules
 
 if TYPE_CHECKING:
     from dragoman.agents.mcp.link import Reach
@@ -32,14 +33,28 @@ if TYPE_CHECKING:
 _MakeCredentials = Callable[[UpstreamCredentials | None], CredentialsFactory]
 """Makes credentials from their table. Raises AgentReferenceError if the environment lacks the secret."""
 
-R = TypeVar("R", bound=Runner)
-
 
 def make_agent(entry: AgentEntry) -> Runner:
     """Make the agent of a table of the file. Raises AgentReferenceError."""
     agent = _make_agent(entry)
-    if entry.deadline_s is not None:
-        agent.limit(entry.deadline_s)
+    bound_agent(agent, entry)
+    return agent
+
+
+def make_added_agent(entry: AgentEntry, secrets: Mapping[str, str], rules: EgressRules) -> Runner:
+    """Make an agent that an operator has added by the API, which is another server's or a model.
+
+    `secrets` are in the place of the environment, and connections are made under the `rules`. Raises ValueError.
+    """
+    try:
+        if entry.upstream is not None:
+            agent: Runner = _upstream_agent(entry, entry.upstream, secrets, rules)
+        else:
+            assert entry.model is not None
+            agent = _model_agent(entry, entry.model, secrets, rules)
+        bound_agent(agent, entry)
+    except AgentReferenceError as error:
+        raise ValueError(str(error)) from error
     return agent
 
 
@@ -52,41 +67,7 @@ def _make_agent(entry: AgentEntry) -> Runner:
         return _model_agent(entry, entry.model, os.environ)
     if entry.program is not None:
         return _program_agent(entry, entry.program, os.environ)
-    return _python_agent(entry)
-
-
-def _python_agent(entry: AgentEntry) -> Runner:
-    served = apply_entry(load_reference_as(entry.run.removeprefix("python:"), entry.id), entry)
-    if entry.direct is not None:
-        try:
-            served.answer_directly(entry.direct, _direct_wait_s(entry))
-        except TypeError as error:
-            told = f"agent {entry.id!r}: direct is for agents made with dragoman.Agent: {error}"
-            raise AgentReferenceError(told) from error
-    return served
-
-
-def _direct_wait_s(entry: AgentEntry) -> float:
-    return DIRECT_WAIT_S if entry.direct_wait_s is None else entry.direct_wait_s
-
-
-def apply_entry(agent: R, entry: AgentEntry) -> R:
-    """Copy `agent` under the id of `entry`. The table's fields override those of the code in its card."""
-    return describe_anew(agent, _override_profile(agent.profile, entry))
-
-
-def _override_profile(profile: Profile, entry: AgentEntry) -> Profile:
-    """Override the profile's fields with those of the table.
-
-    Raises AgentReferenceError if the table names a skill that the profile lacks.
-    """
-    known = [skill.id for skill in (*profile.skills, *profile.extended_skills)]
-    for skill in entry.skills:
-        if skill.id not in known:
-            raise AgentReferenceError(
-                f"agent {entry.id!r}: skill {skill.id!r} is not in the code; there are {', '.join(known) or 'none'}"
-            )
-    return override_card(profile, entry)
+    return load_entry(entry)
 
 
 def _worker_agent(entry: AgentEntry) -> WorkerAgent:
@@ -102,7 +83,9 @@ def _worker_agent(entry: AgentEntry) -> WorkerAgent:
     return apply_entry(bare, entry)
 
 
-def _upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str, str]) -> UpstreamAgent:
+def _upstream_agent(
+    entry: AgentEntry, upstream: Upstream, environ: Mapping[str, str], rules: EgressRules = OPERATORS_RULES
+) -> UpstreamAgent:
     """Make an agent of another server. Its card is the other server's, with the table's fields on top.
 
     Raises AgentReferenceError if the environment lacks the credentials.
@@ -114,21 +97,38 @@ def _upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str,
         make_credentials=_credentials_factory(entry, upstream.credentials, environ),
         queues=entry.offline == "queue",
         direct=entry.direct or False,
-        direct_wait_s=_direct_wait_s(entry),
+        direct_wait_s=direct_wait_s(entry),
+        rules=rules,
+        pool=entry.pool,
+        make_member_credentials=[
+            _credentials_factory(entry, member.upstream.credentials, environ)
+            for member in (() if entry.pool is None else entry.pool.members)
+            if member.upstream is not None
+        ],
     )
 
 
-def _model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) -> Runner:
+def _model_agent(
+    entry: AgentEntry, model: Model, environ: Mapping[str, str], rules: EgressRules = OPERATORS_RULES
+) -> Runner:
     """Make an agent from a model. Its card comes from the table; without skills it has one with the agent's id.
 
-    Raises AgentReferenceError if the environment lacks the key.
+    Raises AgentReferenceError if the environment lacks a key.
     """
     from dragoman.agents.model.agent import ChatAgent
+    from dragoman.agents.model.pool import ModelPool, PoolEndpoint
     from dragoman.agents.model.request import input_modes
 
-    key = ""
-    if (shown := model.credentials) is not None and not (key := environ.get(shown.env, "").strip()):
-        raise AgentReferenceError(f"agent {entry.id!r}: credentials: the environment has no {shown.env}: set it")
+    pool = entry.pool
+    assert pool is not None  # there is one for each model
+    endpoints: list[PoolEndpoint] = []
+    for member in pool.members:
+        assert member.model is not None
+        key, shown = "", member.model.credentials
+        if shown is not None and not (key := environ.get(shown.env, "").strip()):
+            raise AgentReferenceError(f"agent {entry.id!r}: credentials: the environment has no {shown.env}: set it")
+        name = member.name if len(pool.members) > 1 else ""
+        endpoints.append(PoolEndpoint(member.model, key, rules, name=name, order=member.order, weight=member.weight))
     profile = replace(
         _profile_with_skill(entry),
         input_modes=input_modes(model.takes),
@@ -137,8 +137,10 @@ def _model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) ->
     return ChatAgent(
         override_card(profile, entry),
         model,
-        key,
-        tools=_tools_of(entry.id, model.tools, environ, lambda shown: _credentials_factory(entry, shown, environ)),
+        ModelPool(endpoints, pool.strategy, moves=pool.move_models, probe_s=pool.probe_s),
+        tools=_tools_of(
+            entry.id, model.tools, environ, lambda shown: _credentials_factory(entry, shown, environ), rules
+        ),
     )
 
 
@@ -157,7 +159,7 @@ def _program_agent(entry: AgentEntry, program: Program, environ: Mapping[str, st
         program,
         environ,
         direct=entry.direct or False,
-        direct_wait_s=_direct_wait_s(entry),
+        direct_wait_s=direct_wait_s(entry),
     )
 
 
@@ -195,7 +197,11 @@ def _credentials_factory(
 
 
 def _tools_of(
-    agent_id: str, entries: Sequence[McpEntry], environ: Mapping[str, str], make_credentials: _MakeCredentials
+    agent_id: str,
+    entries: Sequence[McpEntry],
+    environ: Mapping[str, str],
+    make_credentials: _MakeCredentials,
+    rules: EgressRules,
 ) -> Tools | None:
     """Make the tools of the servers in the table; None if it names none. Raises AgentReferenceError."""
     if not entries:
@@ -206,22 +212,33 @@ def _tools_of(
         [
             McpGrant(
                 name=entry.name,
-                reach=_reach(agent_id, entry, environ, make_credentials),
+                reach=_reach(agent_id, entry, environ, make_credentials, rules),
                 allow=None if entry.allow is None else frozenset(entry.allow),
                 approve=entry.approve if isinstance(entry.approve, str) else frozenset(entry.approve),
+                at_most_once=(
+                    entry.at_most_once if isinstance(entry.at_most_once, str) else frozenset(entry.at_most_once)
+                ),
                 start_s=entry.start_s,
                 call_s=entry.call_s,
+                task_s=entry.task_s,
+                elicitation=entry.elicitation,
             )
             for entry in entries
         ]
     )
 
 
-def _reach(agent_id: str, entry: McpEntry, environ: Mapping[str, str], make_credentials: _MakeCredentials) -> "Reach":
+def _reach(
+    agent_id: str,
+    entry: McpEntry,
+    environ: Mapping[str, str],
+    make_credentials: _MakeCredentials,
+    rules: EgressRules,
+) -> "Reach":
     if entry.url:
         from dragoman.agents.mcp.http import HttpReach
 
-        return HttpReach(entry.url, make_credentials(entry.credentials))
+        return HttpReach(entry.url, make_credentials(entry.credentials), rules)
     from dragoman.agents.mcp.program import ProgramReach
 
     for name in entry.env:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dragoman.cli.admin.server import OPERATOR_KEY_ENV, TaskPlace
 from dragoman.cli.listing import Listing, list_rows
 from dragoman.cli.tables import count, second, table
+from dragoman.model.principal import key_owner
 from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
@@ -44,11 +45,13 @@ def public_fields(key: "KeyLine") -> dict[str, Any]:
     return {
         "id": key.id,
         "name": key.name,
+        "team": key.team or "",
         "role": key.role.value,
         "agents": key.agents,
         "scopes": key.scopes,
         "made": second(key.made),
         "limits": key.limits,
+        "one_person": key.one_person,
         "expires": None if key.expires is None else second(key.expires),
         "state": key.state,
     }
@@ -59,7 +62,8 @@ def key_listing(keys: "Sequence[KeyLine]", empty: str = "") -> Listing:
     from dragoman.admin.keys import LIST_KEYS
 
     members = [column.field for column in LIST_KEYS.columns]
-    return list_rows(LIST_KEYS, list(map(public_fields, keys)), words=WORDS, empty=empty, members=members)
+    rows = list(map(public_fields, keys))
+    return list_rows(LIST_KEYS, rows, words=WORDS, empty=empty, members=members)
 
 
 def limits_text(limits: "KeyLimits | None") -> str:
@@ -80,9 +84,10 @@ def describe_key(place: TaskPlace, issued: "IssuedKey") -> str:
     within = f", {limits_text(key.limits)} at most" if key.limits is not None else ""
     may = "only /metrics" if key.role.value == "monitor" else f"{doing}, with {reach}{beside}"
     lines = [
-        f"Key {key.id} for {key.name}, {ROLES[key.role.value]}: {may}, {until}{within}.",
+        f"Key {key.id} for {key.name}{_in_team(key)}, {ROLES[key.role.value]}: {may}, {until}{within}.",
+        *(["One person alone uses it."] if key.one_person else []),
         *(["It sees only its own tasks, as every role but operator does."] if key.role.value == "admin" else []),
-        *(["It reads and changes the tasks of every caller: keep it safe."] if key.role.value == "operator" else []),
+        *([_operates(key)] if key.role.value == "operator" else []),
         *([_replacement(issued.replaced)] if issued.replaced is not None else []),
         "",
         f"    {issued.secret}",
@@ -99,6 +104,15 @@ def describe_key(place: TaskPlace, issued: "IssuedKey") -> str:
     if issued.first:
         lines += ["", FIRST_KEY]
     return "\n".join(lines)
+
+
+def _in_team(key: "KeyLine") -> str:
+    return f" in the team {key.team}" if key.team else ""
+
+
+def _operates(key: "KeyLine") -> str:
+    whose = f"of the team {key.team}, and no others" if key.team else "of every caller"
+    return f"It reads and changes the tasks {whose}: keep it safe."
 
 
 def describe_beginnings(key: "KeyLine", began: "KeyBeginnings") -> str:
@@ -151,8 +165,8 @@ def _remarks(key: "KeyLine", began: "KeyBeginnings", *, tasks: bool) -> list[str
     ]
     if unknown:
         lines.append(
-            f"Unknown: {' and '.join(unknown)} of key:{key.name} came before keys were noted, so any key of that "
-            "name may have begun them."
+            f"Unknown: {' and '.join(unknown)} of {key_owner(key.name, key.team or '')} came before keys were noted, "
+            "so any key of that name may have begun them."
         )
     return lines
 
@@ -167,6 +181,7 @@ WORDS: Mapping[str, Callable[[Any], str]] = {
     "agents": lambda key: "all" if key["agents"] is None else ",".join(key["agents"]),
     "scopes": lambda key: "all" if key["scopes"] is None else ",".join(key["scopes"]),
     "limits": lambda key: limits_text(key["limits"]) or "settings",
+    "one_person": lambda key: "one" if key["one_person"] else "any",
     "expires": lambda key: key["expires"] or "never",
 }
 

@@ -121,6 +121,12 @@ def keys() -> None:
 )
 @click.option("--expires", metavar="AGE", help="How long it is valid, such as 12h, 90d or 4w.  [default: for ever]")
 @with_limits(removable=False)
+@click.option(
+    "--one-person",
+    is_flag=True,
+    help="One person alone uses it, so that answers in a chat may be recognised by the turns before them.",
+)
+@click.option("--team", default="", metavar="ID", help="The team that its caller is in.  [default: none]")
 @click.option("--force", is_flag=True, help="With --server: also if the first key of a server is no operator's.")
 @_as_one
 @with_server_by_flag
@@ -132,14 +138,17 @@ def create(
     role: str,
     expires: str | None,
     as_json: bool,
+    one_person: bool,
+    team: str,
     force: bool,
     **limits: int | None,
 ) -> None:
     """Make a key for NAME, and show it this once.
 
-    All keys of one NAME are one caller: they own the same tasks. `rotate` replaces a key.
+    All keys of one NAME in one team, or without one, are one caller: they own the same tasks. `rotate` replaces a
+    key.
     """
-    from dragoman.admin.keys import BARE_ROLES, CREATE_KEY, NAME, KeyRequest, LimitChanges
+    from dragoman.admin.keys import BARE_ROLES, CREATE_KEY, NAME, TEAMLESS_ROLES, KeyRequest, LimitChanges
     from dragoman.model.principal import AccessRole, Scope
 
     if not NAME.fullmatch(name):
@@ -151,6 +160,10 @@ def create(
         raise click.UsageError(f"--role {role}: goes without --agent and --scope, because {bare.reach}")
     if bare is not None and any(limits.values()):
         raise click.UsageError(f"--role {role}: goes without limits, because {bare.rate}")
+    if one_person and role == "monitor":
+        raise click.UsageError("--role monitor: goes without --one-person, because it reaches no agent")
+    if team and AccessRole(role) in TEAMLESS_ROLES:
+        raise click.UsageError(f"--role {role}: goes without --team, because {TEAMLESS_ROLES[AccessRole(role)]}")
     _check_agents(place, agents)
     wanted = KeyRequest(
         name=name,
@@ -159,6 +172,8 @@ def create(
         scopes=tuple(Scope(scope) for scope in dict.fromkeys(scopes)) or None,
         expires_s=None if expires is None else _age_s("--expires", expires, EXPIRES_MAX),
         limits=LimitChanges(**{limit: number for limit, number in limits.items() if number is not None}),
+        one_person=one_person,
+        team=team,
         force=force or place.server is None,  # nobody is locked out who can run this command on the store
     )
     _show(place, _at_keys(place, lambda desk: desk.answer(CREATE_KEY, wanted), make=True), as_json)

@@ -23,8 +23,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.cli.entries import make_agent
-from dragoman.cli.references import AgentReferenceError, load_reference, place_of
-from dragoman.config import FILE, AgentEntry, agent_id_fault
+from dragoman.cli.references import AgentReferenceError, load_reference, place_of, read_given
+from dragoman.config import FILE, AgentEntry, Config, agent_id_fault
 from dragoman.engine.api import Runner
 
 PYTHON = "python:"
@@ -152,6 +152,12 @@ class SourceFiles:
                 yield from (os.path.join(folder, name) for name in sorted(names) if name.endswith(".py"))
 
 
+NO_AGENTS = (
+    "no agents: name one as MODULE:OBJECT or file.py:OBJECT, or in [[agents]] of the file; or set secret_key_file, or "
+    "allow_hosts of [agents_api], if operators add all of them"
+)
+
+
 class LoadedAgents(Struct, frozen=True):
     """The agents, the one that answers at `/` first, and what they were made from, for the next reload.
 
@@ -185,25 +191,55 @@ def load_agents(entries: Sequence[AgentEntry], references: Sequence[str], defaul
 
 
 def load_served(
-    entries: Sequence[AgentEntry], references: Sequence[str], default: str | None, before: LoadedAgents | None = None
+    entries: Sequence[AgentEntry],
+    references: Sequence[str],
+    default: str | None,
+    before: LoadedAgents | None = None,
+    *,
+    none: bool = False,
 ) -> LoadedAgents:
     """Load the agents as `load_agents` does. An agent that is unchanged since `before` is the same object.
+
+    With `none` there may be no agents; then `default` may be one that operators add.
 
     If any of the user's modules has changed, all of them are imported again, and all agents in them are new objects.
     Raises AgentReferenceError, and then nothing has changed.
     """
     look_in_working_directory()
     if before is None:
-        return _load(entries, references, default, None)
+        return _load(entries, references, default, None, none)
     now = before.own.stamps()
     changed = [file for file, stamp in now.items() if before.stamps.get(file) != stamp]
     if not changed:
-        return _load(entries, references, default, before)
+        return _load(entries, references, default, before, none)
     replaced = before.own.modules()
     with before.own.fresh(changed):
         unchanged = {agent_id: kept for agent_id, kept in before.entries.items() if not is_python(kept[0])}
-        loaded = _load(entries, references, default, replace(before, entries=unchanged, references={}))
+        loaded = _load(entries, references, default, replace(before, entries=unchanged, references={}), none)
     return replace(loaded, replaced=replaced)
+
+
+def load_given(given: object, config: Config) -> list[Runner]:
+    """The agents of the file, then those that a program gives; the one that answers at `/` comes first.
+
+    `given` is a list of agents, a mapping of them by id, or one alone. Each is an object, as `read_given` takes it, or
+    a reference, as the command line has it. Raises AgentReferenceError.
+    """
+    look_in_working_directory()
+    named: list[tuple[Runner, str]] = [
+        (make_agent(entry), f"run = {entry.run!r} in the file") for entry in config.agents
+    ]
+    if isinstance(given, Mapping):
+        labelled = [(str(agent_id), value) for agent_id, value in given.items()]
+    else:
+        labelled = [("", value) for value in (given if isinstance(given, list | tuple) else (given,))]
+    for agent_id, value in labelled:
+        if isinstance(value, str):
+            reference = f"{agent_id}={value}" if agent_id else value
+            named += [(agent, reference) for agent in load_reference(reference)]
+        else:
+            named.append((read_given(value, agent_id), "`agents`"))
+    return list(_check_agents(named, config.default, none=config.begins_empty))
 
 
 def source_files(entries: Sequence[AgentEntry], references: Sequence[str], file: Path | None) -> SourceFiles:
@@ -229,7 +265,11 @@ def is_python(entry: AgentEntry) -> bool:
 
 
 def _load(
-    entries: Sequence[AgentEntry], references: Sequence[str], default: str | None, before: LoadedAgents | None
+    entries: Sequence[AgentEntry],
+    references: Sequence[str],
+    default: str | None,
+    before: LoadedAgents | None,
+    none: bool,
 ) -> LoadedAgents:
     made = {entry.id: (entry, _load_entry(entry, before)) for entry in entries}
     given = {
@@ -240,7 +280,7 @@ def _load(
     }
     named = [(runner, f"run = {entry.run!r} in the file") for entry, runner in made.values()]
     named += [(runner, reference) for reference in references for runner in given[reference]]
-    served = _check_agents(named, default)
+    served = _check_agents(named, default, none=none)
     places = [entry.run.removeprefix(PYTHON).rpartition(":")[0] for entry in entries if is_python(entry)]
     own = OwnModules(roots_of([*places, *(place_of(reference) for reference in references)]))
     return LoadedAgents(served, made, given, own, own.stamps())
@@ -253,12 +293,14 @@ def _load_entry(entry: AgentEntry, before: LoadedAgents | None) -> Runner:
     return make_agent(entry)
 
 
-def _check_agents(named: Sequence[tuple[Runner, str]], default: str | None) -> tuple[Runner, ...]:
-    """Check the agents, each with the words that named it. Raises AgentReferenceError."""
+def _check_agents(
+    named: Sequence[tuple[Runner, str]], default: str | None, *, none: bool = False
+) -> tuple[Runner, ...]:
+    """Check the agents, each with the words that named it. Raises AgentReferenceError, unless there may be `none`."""
+    if not named and none:
+        return ()
     if not named:
-        raise AgentReferenceError(
-            "no agents: name one as MODULE:OBJECT or file.py:OBJECT, or in [[agents]] of the file"
-        )
+        raise AgentReferenceError(NO_AGENTS)
     sources: dict[str, list[str]] = {}
     for agent, source in named:
         sources.setdefault(agent.profile.id, []).append(source)

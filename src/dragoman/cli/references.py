@@ -8,53 +8,109 @@ import importlib
 import importlib.util
 import re
 import sys
-import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from dragoman.agents.adapters import adapt, adaptable, advice, framework_of
-from dragoman.agents.kinds import describe_anew
-from dragoman.engine.api import Runner, Traits
-from dragoman.model.card import Profile
+from dragoman.agents.adapters import adapt, adaptable, advice, framework_of, is_runner, own_id
+from dragoman.agents.python.factory import FactoryAgent, is_factory
+from dragoman.agents.python.lifespan import read_lifespan
+from dragoman.agents.table import configure_python, describe_anew
+from dragoman.agents.user_code import describe_error, error_place
+from dragoman.config import AgentEntry
+from dragoman.engine.api import Runner
+
+R = TypeVar("R", bound=Runner)
+
+LIFESPAN = "lifespan"
+"""The name of the function of a module that opens what its agents need."""
+
+OPENED_BY_SERVER = (
+    "open it in a function that the server calls: write @asynccontextmanager above an `async def` that opens it and "
+    "yields the agent, and name that function (docs/agents.md#factories)"
+)
+"""The fix for a module that opens what belongs to the loop of the server."""
 
 OTHER_KINDS = "; agents that are not Python are a2a:URL, openai:URL, command:PROGRAM or worker, as `run` in the file"
 
 
 class AgentReferenceError(Exception):
-    """An agent that cannot be served. The message names the reference and what to do."""
+    """An agent that cannot be served. The message names the reference and what to do, which may come apart as `fix`."""
+
+    def __init__(self, what: str, fix: str = "") -> None:
+        super().__init__(f"{what}; {fix}" if fix else what)
+        self.what = what
+        self.fix = fix
 
 
-def load_reference_as(reference: str, agent_id: str) -> Runner:
-    """The agent that a reference with an object names. A framework's object becomes the agent `agent_id`."""
+def load_entry(entry: AgentEntry) -> Runner:
+    """The agent of Python that a table names, as the table describes it. Raises AgentReferenceError."""
+    reference = entry.run.removeprefix("python:")
     place, name = _split(reference)
-    return _find_object(reference, _load_module(reference, place), name, agent_id)
+    module = _load_module(reference, place)
+    found = _find_object(reference, module, name)
+    if (made := _make_factory_agent(reference, module, found, entry.id, entry)) is not None:
+        return _adopt_lifespan(reference, module, made)
+    try:
+        agent = configure_python(_read_object(reference, module, found, name, entry.id), entry)
+    except ValueError as error:
+        raise AgentReferenceError(str(error)) from error
+    return _adopt_lifespan(reference, module, agent)
 
 
 def load_reference(reference: str) -> list[Runner]:
     """The agent that `MODULE:OBJECT` or `file.py:OBJECT` names; without an object, every agent in the module.
 
     With `ID=` in front there must be exactly one agent, which is served under that id. Otherwise a framework's object
-    gets the name of its variable as id. Without an object, a module without agents of ours is searched for one object
-    of a framework.
+    gets its own name as id if it has one that can be an id, else that of its variable; what a function makes gets the
+    name of the function. Without an object, a module without agents of ours is searched for one object of a framework.
     """
     agent_id, place = _split_label(reference)
     place, name = _split(place)
     module = _load_module(reference, place)
     if name:
-        found = [_find_object(reference, module, name, agent_id)]
+        value = _find_object(reference, module, name)
+        made = _make_factory_agent(reference, module, value, agent_id or name.rpartition(".")[2])
+        found = [_read_object(reference, module, value, name, agent_id) if made is None else made]
     else:
         found = list(_agents_in(reference, module).values()) or _find_adaptable(reference, module, agent_id)
     if not found:
         raise AgentReferenceError(f"{reference}: it has no agents; {_advice_on(module)}")
-    if not agent_id:
-        return found
-    if len(found) > 1:
+    if agent_id and len(found) > 1:
         raise AgentReferenceError(f"{reference}: has {len(found)} agents: write {agent_id}={place}:OBJECT")
-    return [_rename(found[0], agent_id)]
+    if agent_id and found[0].profile.id != agent_id:
+        found = [_rename(found[0], agent_id)]
+    return [_adopt_lifespan(reference, module, agent) for agent in found]
+
+
+def read_given(value: object, agent_id: str = "") -> Runner:
+    """The agent that a program gives as an object, under `agent_id` if that is not empty.
+
+    It is an agent of ours, a framework's object, a function that makes either, or a pair of an executor of the official
+    SDK and its card. Without an id, a framework's object has its own name, and what a function makes that of the
+    function. Raises AgentReferenceError.
+    """
+    value, *cards = value if isinstance(value, tuple) and len(value) == 2 else (value,)
+    kind = value if isinstance(value, type) else type(value)
+    named = repr(agent_id) if agent_id else f"an object of type {type(value).__name__}"
+    module = sys.modules.get(getattr(value, "__module__", kind.__module__))
+    beside: dict[str, object] = {"card": cards[0]} if cards else vars(module) if module is not None else {}
+    try:
+        if is_runner(value):
+            return value if agent_id in ("", value.profile.id) else _rename(value, agent_id)
+        if is_factory(value):
+            return FactoryAgent(agent_id or getattr(value, "__name__", ""), value, None, beside)
+        if adaptable(value) and not (agent_id or own_id(value)):
+            raise AgentReferenceError(f"agents: {named} has no name", 'give it an id: {"my-agent": …}')
+        agent = adapt(value, agent_id or own_id(value), beside)
+    except ValueError as error:
+        raise AgentReferenceError(f"agents: {named}: {error}") from error
+    if agent is None:
+        raise AgentReferenceError(f"agents: {named} is not an agent", advice(value) or "give an Agent")
+    return agent
 
 
 def place_of(reference: str) -> str:
@@ -94,7 +150,7 @@ def _find_adaptable(reference: str, module: ModuleType, agent_id: str) -> list[R
     found = objects or classes
     if len(found) > 1:
         raise AgentReferenceError(f"{reference}: has several agents: write one of them as :{', :'.join(found)}")
-    agents = (_adapt(reference, module, value, agent_id or name) for name, value in found.items())
+    agents = (_adapt(reference, module, value, agent_id or own_id(value) or name) for name, value in found.items())
     return [agent for agent in agents if agent is not None]
 
 
@@ -171,32 +227,69 @@ def _load_file(reference: str, path: Path) -> ModuleType:
 
 def _import_error(reference: str, error: Exception) -> AgentReferenceError:
     """Make an error for an exception in the user's module, with what its author needs: the exception and the place."""
-    place = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if not frame.f_code.co_filename.startswith("<frozen ") and package not in ("importlib", "dragoman"):
-            place = f" ({frame.f_code.co_filename}:{line})"
-    if isinstance(error, SyntaxError):
-        place = ""  # its text says where
-    fix = "; is it installed where Dragoman is?" if isinstance(error, ModuleNotFoundError) else ""
-    return AgentReferenceError(f"{reference}: importing it failed with {type(error).__name__}: {error}{place}{fix}")
+    place = "" if isinstance(error, SyntaxError) else error_place(error)  # its text says where
+    what = f"{reference}: importing it failed with {describe_error(error)}" + (f" ({place})" if place else "")
+    if isinstance(error, ModuleNotFoundError):
+        return AgentReferenceError(f"{what}; is it installed where Dragoman is?")
+    return AgentReferenceError(what, OPENED_BY_SERVER if _opens_too_early(error) else "")
 
 
-def _find_object(reference: str, module: ModuleType, name: str, agent_id: str = "") -> Runner:
-    found: Any = module
+def _opens_too_early(error: Exception) -> bool:
+    """Whether a module opens something as it is imported, for which it would need the event loop of the server.
+
+    asyncio says so by its text. A library that is given a context manager that nobody has entered names its type.
+    """
+    text = str(error)
+    if isinstance(error, RuntimeError):
+        return "no running event loop" in text or "no current event loop" in text
+    return isinstance(error, TypeError | AttributeError) and "GeneratorContextManager" in text
+
+
+def _find_object(reference: str, module: ModuleType, name: str) -> object:
+    """The object of the module that the reference names."""
+    found: object = module
     for step in name.split("."):
         if not hasattr(found, step):
             raise AgentReferenceError(
                 f"{reference}: {step!r} is not in it; {_choices(step, _names_in(reference, module))}"
             )
         found = getattr(found, step)
-    if not _is_agent(reference, found):
-        if (theirs := _adapt(reference, module, found, agent_id or name.rpartition(".")[2])) is not None:
-            return theirs
-        fix = advice(found) or _choices(name, _names_in(reference, module))
-        kind = "a class" if isinstance(found, type) else f"of type {type(found).__name__}"
-        raise AgentReferenceError(f"{reference}: is {kind}, not an Agent; {fix}")
-    agent: Runner = found
+    return found
+
+
+def _read_object(reference: str, module: ModuleType, value: object, name: str, agent_id: str) -> Runner:
+    """The agent that the object is, or can be: then with that id, or else a default."""
+    try:
+        if is_runner(value):
+            return value
+    except ValueError as error:
+        raise AgentReferenceError(f"{reference}: {error}") from error
+    theirs = _adapt(reference, module, value, agent_id or own_id(value) or name.rpartition(".")[2])
+    if theirs is not None:
+        return theirs
+    fix = advice(value) or _choices(name, _names_in(reference, module))
+    kind = "a class" if isinstance(value, type) else f"of type {type(value).__name__}"
+    raise AgentReferenceError(f"{reference}: is {kind}, not an Agent; {fix}")
+
+
+def _make_factory_agent(
+    reference: str, module: ModuleType, value: object, agent_id: str, entry: AgentEntry | None = None
+) -> FactoryAgent | None:
+    """The agent that a function of the module will make; None if the object is no such function."""
+    try:
+        return FactoryAgent(agent_id, value, entry, vars(module)) if is_factory(value) else None
+    except ValueError as error:
+        raise AgentReferenceError(f"{reference}: {error}") from error
+
+
+def _adopt_lifespan(reference: str, module: ModuleType, agent: R) -> R:
+    """Give an agent the `lifespan` of its module, if it has none of its own."""
+    found = vars(module).get(LIFESPAN)
+    if callable(found) and agent.lifespan is None:
+        try:
+            agent.adopt(read_lifespan(LIFESPAN, found))
+        except TypeError as error:
+            raise AgentReferenceError(f"{reference}: {error}") from error
     return agent
 
 
@@ -219,27 +312,15 @@ def _advice_on(module: ModuleType) -> str:
 def _agents_in(reference: str, module: ModuleType) -> dict[str, Runner]:
     """The agents of a module by name, in the order of their definition, each once."""
     found: dict[str, Runner] = {}
-    for name, value in vars(module).items():
-        if _is_agent(reference, value) and not any(value is other for other in found.values()):
-            found[name] = value
+    try:
+        for name, value in vars(module).items():
+            if is_runner(value) and not any(value is other for other in found.values()):
+                found[name] = value
+    except ValueError as error:  # a Runner of one's own that is not finished
+        raise AgentReferenceError(f"{reference}: {error}") from error
     return found
 
 
 def _names_in(reference: str, module: ModuleType) -> list[str]:
     """The names that a reference can use: the module's agents, and framework objects that can be agents."""
     return [*_agents_in(reference, module), *(name for name, value in vars(module).items() if adaptable(value))]
-
-
-def _is_agent(reference: str, value: object) -> bool:
-    """Whether it is an agent. Raises AgentReferenceError for a Runner of one's own that lacks what it needs."""
-    if isinstance(value, type) or not isinstance(value, Runner):
-        return False
-    lacks = [
-        f"self.{name} = {kind.__name__}(…)"
-        for name, kind in (("profile", Profile), ("traits", Traits))
-        if not isinstance(getattr(value, name, None), kind)
-    ]
-    if lacks and Runner in type(value).__mro__:
-        kind = type(value).__name__
-        raise AgentReferenceError(f"{reference}: {kind} is a Runner that is not finished: write {', '.join(lacks)}")
-    return not lacks

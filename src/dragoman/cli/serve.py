@@ -120,11 +120,12 @@ class CommandLine(Struct, frozen=True):
 def _run(line: CommandLine, config: Config, place: "Supervised | None") -> None:
     """Run the server in this process, which has a `place` among those of a supervisor, or none."""
     with collections_paused():
+        from dragoman.cli.entries import make_added_agent
         from dragoman.cli.loader import load_served
         from dragoman.cli.references import AgentReferenceError
 
         try:
-            served = load_served(config.agents, line.agents, config.default)
+            served = load_served(config.agents, line.agents, config.default, none=config.begins_empty)
         except AgentReferenceError as error:
             raise click.UsageError(str(error)) from error
         from dragoman.server import Loaded, ReloadError, run
@@ -135,7 +136,7 @@ def _run(line: CommandLine, config: Config, place: "Supervised | None") -> None:
         before = served
         try:
             anew = line.load()
-            made = load_served(anew.agents, line.agents, anew.default, before)
+            made = load_served(anew.agents, line.agents, anew.default, before, none=anew.begins_empty)
         except (ConfigError, AgentReferenceError) as error:
             raise ReloadError(str(error)) from error
         except Exception:
@@ -153,7 +154,14 @@ def _run(line: CommandLine, config: Config, place: "Supervised | None") -> None:
 
     name = "" if place is None or config.processes == 1 else str(place.number)
     log_to(sys.stderr, config.log_level, config.log_format, name)
-    run(config, served.agents, lambda listening: _report(listening, served.agents, place), again, name)
+    run(
+        config,
+        served.agents,
+        lambda listening: _report(listening, served.agents, place),
+        again,
+        name,
+        make_added_agent,
+    )
 
 
 def _report(listening: "ListeningServer", agents: Sequence["Runner"], place: "Supervised | None") -> None:
@@ -210,14 +218,36 @@ def banner(
     profile there is one sample, in that system's format.
     """
     base = base_url(config)
-    width = max(len(agent.profile.id) for agent in agents)
-    first, second = agents[0], agents[min(1, len(agents) - 1)]
     here = base_url(replace(config, public_url=None))
     known = f", which callers know as {base}/," if here != base else ""
     lines = [
         f"Dragoman {__version__} listens on {here}/{known} and keeps its tasks in {hide_password(config.store)}",
         "",
     ]
+    if agents:
+        listed, samples = _list_agents(config, agents, asks_callers, command)
+    else:
+        listed, samples = [f"  It serves the agents that operators add: {command} admin agents add URL"], []
+    if config.console and config.tasks and config.profile is None:
+        link = f"Console: {base}/console"
+        if token and not asks_callers:
+            link += f"#token={token}"
+        elif token_file is not None and not asks_callers:
+            link += f" (its token is in {token_file})"
+        elif config.oidc_issuer is None and config.store != "memory:":
+            link += " (it takes a key of the role operator)"
+        samples.append(link)
+    who = _access_lines(config, [agent.profile.id for agent in agents], asks_callers, command)
+    return "\n".join([*lines, *listed, "", *samples, "", *who, "Ctrl-C stops it."])
+
+
+def _list_agents(
+    config: Config, agents: Sequence["Runner"], asks_callers: bool, command: str
+) -> tuple[list[str], list[str]]:
+    """The lines of the agents with their URLs, and those of the commands to paste for them."""
+    base, lines = base_url(config), list[str]()
+    width = max(len(agent.profile.id) for agent in agents)
+    first, second = agents[0], agents[min(1, len(agents) - 1)]
     if config.profile is None:
         for agent in agents:
             at_root = f"  (default: {base}/)" if agent is first else ""
@@ -230,22 +260,11 @@ def banner(
         samples = ["Send:    " + send, "Stream:  " + stream, f"Chat:    {key}{command} chat -a {base}"]
     else:
         paths = {agent.profile.id: _path(config.profile, agent, first) for agent in agents}
-        lines += [f"  {agent_id:<{width}}  {base}{path}" for agent_id, path in paths.items() if path]
+        lines = [f"  {agent_id:<{width}}  {base}{path}" for agent_id, path in paths.items() if path]
         samples = ["Send:    " + f"curl {base}{paths[first.profile.id]} {_rpc_arguments(config, first, asks_callers)}"]
-    card = f"curl {base}/.well-known/agent-card.json"
     if config.grpc_port:
         samples.append("gRPC:    " + _grpc_sample(config, first, asks_callers))
-    if config.console and config.tasks and config.profile is None:
-        link = f"Console: {base}/console"
-        if token and not asks_callers:
-            link += f"#token={token}"
-        elif token_file is not None and not asks_callers:
-            link += f" (its token is in {token_file})"
-        elif config.oidc_issuer is None and config.store != "memory:":
-            link += " (it takes a key of the role operator)"
-        samples.append(link)
-    who = _access_lines(config, [agent.profile.id for agent in agents], asks_callers, command)
-    return "\n".join([*lines, "", "Card:    " + card, *samples, "", *who, "Ctrl-C stops it."])
+    return lines, [f"Card:    curl {base}/.well-known/agent-card.json", *samples]
 
 
 def _grpc_sample(config: Config, agent: "Runner", asks: bool) -> str:

@@ -1,4 +1,4 @@
-"""`dragoman store`: back a store up, bring it back, copy it to another place, look for faults in it.
+"""`dragoman store`: back a store up, bring it back, copy it to another place, look for faults in it, and rekey it.
 
 Invariant: a copy does not change what is in the store that it reads. Tables of an earlier version are migrated first.
 """
@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dragoman.cli.command_table import CommandTable
-from dragoman.cli.store_commands import StoreUrl
+from dragoman.cli.store_commands import StoreUrl, at_store, with_store
+from dragoman.cli.tables import count
 from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
+    from dragoman.auth.sealing import SecretKeys
+    from dragoman.config import Config
+    from dragoman.store.api import Store
     from dragoman.store.copying import CopyProgress
 
 
 @click.group(cls=CommandTable, places={name: f"dragoman.cli.backup:{name}" for name in ("backup", "check", "restore")})
 def store() -> None:
-    """Back up, restore, copy and check a store.
+    """Back up, restore, copy, check and rekey a store.
 
     A store is a file (sqlite:///path) or a PostgreSQL database (postgresql://user@host/database).
     """
@@ -59,3 +63,50 @@ def copy_(source: str, target: str, restart: bool) -> None:
     rows = ", ".join(f"{count} {name}" for name, count in done.rows.items() if count and name != "tasks")
     also = f" ({rows})" if rows else ""
     click.echo(f"Copied {done.tasks} tasks to {hide_password(target)}{also}: all compare equal.")
+
+
+@store.command()
+@with_store
+def rekey(config: "Config") -> None:
+    """Seal the secrets of added agents with the first key.
+
+    The keys are those of secret_key_file (DRAGOMAN_SECRET_KEY_FILE), or of secret_key. Write the new key above the old
+    one, restart every server, run this, and take the old key out. Servers may run meanwhile. See docs/agents-api.md.
+    """
+    import secrets
+
+    from dragoman.auth.sealing import read_secret_keys
+
+    try:
+        keys = read_secret_keys(config.secret_key, config.secret_key_file, secrets.token_bytes)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if keys is None:
+        raise click.UsageError("there is no key: set secret_key_file, or DRAGOMAN_SECRET_KEY, to what the servers have")
+    sealed, faults = at_store(config, lambda opened: _reseal_all(opened, keys))
+    for fault in faults:
+        click.echo(fault, err=True)
+    click.echo(f"{count(sealed, 'version of agents')} sealed anew with the key {keys.current}.")
+    if faults:
+        raise SystemExit(1)
+
+
+async def _reseal_all(opened: "Store", keys: "SecretKeys") -> tuple[int, list[str]]:
+    """Seal the secrets of all versions of agents with the first key. Returns how many, and what was left and why."""
+    from dragoman.admin.agents import KIND
+    from dragoman.config import ConfigError
+    from dragoman.server.agent_records import SecretFault, decode_record, reseal
+
+    sealed, faults = 0, list[str]()
+    for found in await opened.operator_records.read_records():
+        record = decode_record(found) if found.kind == KIND else None
+        if record is None:
+            continue
+        try:
+            anew = reseal(found.id, record, keys)
+        except (SecretFault, ConfigError) as error:
+            faults.append(f"{found.id}, version {found.version}, stays as it is: {error}")
+        else:
+            if anew is not record and await opened.operator_records.rewrite_record(found, anew.encode()):
+                sealed += 1
+    return sealed, faults

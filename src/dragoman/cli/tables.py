@@ -56,8 +56,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """`1 task`, `1,200 tasks`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    """`1 task`, `1,200 tasks`, `2 entries of the trail`: of a phrase, the word before `of` changes."""
+    if number == 1:
+        return f"1 {noun}"
+    one, of, rest = noun.partition(" of ")
+    many = f"{one[:-1]}ies" if one.endswith("y") and one[-2] not in "aeiou" else f"{one}s"
+    return f"{number:,} {many}{of}{rest}"
 
 
 def print_faults(faults: Sequence[str]) -> None:

@@ -112,10 +112,8 @@ def worker(
             agents = load_agents((), (*more, *references), None)
         except AgentReferenceError as error:
             raise click.UsageError(str(error)) from error
-    if direct := [agent.profile.id for agent in agents if agent.traits.direct == "auto" and not agent.traits.leasable]:
-        raise click.UsageError(
-            f'{", ".join(direct)}: direct="auto" is not for workers, whose tasks are leased: leave it out'
-        )
+    if fault := _direct_fault(agents):
+        raise click.UsageError(fault)
     log_to(sys.stderr, log_level, log_format)
     told = name or f"{socket.gethostname()}/{os.getpid()}"
     try:
@@ -131,26 +129,39 @@ async def _work(
 ) -> None:
     import asyncio
 
+    from dragoman.agents.lifespans import LifespanError, Lifespans
     from dragoman.agents.worker.lessee import Lessee, WorkerApi
     from dragoman.net.egress import Egress
-    from dragoman.server.process import leave_after
+    from dragoman.server.process import LEAVE_S, leave_after
     from dragoman.telemetry.job_group import JobGroup
 
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    opening = asyncio.current_task()
 
     def stopping() -> None:
         if not stop.is_set():
             stop.set()
+            if opening is not None:  # what agents need may take long to open
+                opening.cancel()
             leave_after(grace_s + CLOSING_S, "stopping: an agent ignores its cancellation and is left behind")
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping)
     egress = Egress(max_answer_bytes=ANSWER_BYTES_MAX, connections_max=0)  # each task has a long-polling call
+    lifespans = Lifespans()
     try:
         async with asyncio.TaskGroup() as beside:
             jobs = JobGroup(beside)
-            await asyncio.gather(*(agent.open(jobs) for agent in agents))
             try:
+                await lifespans.enter(jobs, agents)
+            except LifespanError as error:  # what they open may ignore its cancellation
+                leave_after(LEAVE_S, f"dragoman: {error}", status=1)
+                raise
+            opening = None
+            try:
+                if fault := _direct_fault(agents):  # those of agents that a factory has just made
+                    raise LifespanError(fault)
+                await asyncio.gather(*(agent.open(jobs) for agent in agents))
                 async with asyncio.TaskGroup() as group:
                     for agent in agents:
                         api = WorkerApi(egress, servers[0], agent.profile.id, key, others=servers[1:])
@@ -165,9 +176,23 @@ async def _work(
                             err=True,
                         )
             finally:
-                await asyncio.gather(*(agent.close() for agent in agents))
+                try:
+                    await asyncio.gather(*(agent.close() for agent in agents))
+                finally:
+                    await lifespans.leave(agents)
+    except asyncio.CancelledError:
+        if opening is None or not stop.is_set():
+            raise
     finally:
         await egress.close()
+
+
+def _direct_fault(agents: Sequence["Runner"]) -> str:
+    """The fault of agents that decide between a message and a task; empty if there is none."""
+    direct = [agent.profile.id for agent in agents if agent.traits.direct == "auto" and not agent.traits.leasable]
+    if not direct:
+        return ""
+    return f'{", ".join(direct)}: direct="auto" is not for workers, whose tasks are leased: leave it out'
 
 
 async def _answers(egress: "Egress", servers: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ from dragoman.client.discovery import CardCache, Discovery, FoundCard, Places, p
 from dragoman.client.doors import Doors
 from dragoman.client.endpoint import AgentEndpoint, EndpointWish
 from dragoman.client.grpc_address import grpc_url
-from dragoman.client.retries import RETRIES, TIMEOUTS, Retrier, Retries, Timeouts
+from dragoman.client.retries import RETRIES, TIMEOUTS, Repetition, Retrier, Retries, Timeouts
 from dragoman.client.stream import TaskStream, check_task
 from dragoman.client.transport import Batch, CallHeaders, CallTerms, StreamPosition, WireLog
 from dragoman.client.transports import Transports
@@ -162,12 +162,16 @@ class Connection:
         idempotency_key: str | None = None,
         traceparent: str | None = None,
         on_link: Callable[[bool], None] | None = None,
+        repetition: Repetition = Repetition.HERE,
     ) -> TaskStream:
         """Return a stream that resumes after a break, with its position and the task it has built so far.
 
-        `on_link` is called with False when it breaks, and with True when the agent is heard again.
+        `on_link` is called with False when it breaks, and with True when the agent is heard again. `repetition` says
+        whether a send that fails before the agent has named its task is repeated.
         """
-        beside = CallHeaders(idempotency_key=idempotency_key, traceparent=traceparent, after=after)
+        beside = CallHeaders(
+            idempotency_key=idempotency_key, traceparent=traceparent, after=after, repetition=repetition
+        )
         return TaskStream(self._endpoint, operation, beside, on_link)
 
     def conversation(self, context_id: str | None = None) -> Conversation:

@@ -5,36 +5,21 @@ repr, a message or a log.
 """
 
 import asyncio
-import base64
-import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Literal, Protocol
-from urllib.parse import quote_plus, urlencode
+from typing import Protocol
 
-import msgspec
-from msgspec import Struct
-
-from dragoman.client.errors import NoToken
 from dragoman.client.http import HttpClient
+from dragoman.client.token_endpoint import LIFE_S, TOKEN_TIMEOUT_S, ClientMethod, TokenEndpoint
 from dragoman.model.ids import Clock, SystemClock
-from dragoman.net.egress import Egress, Flow, HttpReply, checked
-from dragoman.net.errors import Broken, EgressError
+from dragoman.net.egress import Egress, Flow, HttpReply
 from dragoman.net.target import Target
-
-TOKEN_TIMEOUT_S = 10.0
 
 MARGIN_S, MARGIN_SHARE = 30.0, 0.1
 """How long before a token expires the next one is fetched; for a short-lived token, this share of its life."""
 
-LIFE_S = 300.0
-"""How long a token is used if the answer does not state its life (RFC 6749 §5.1: RECOMMENDED)."""
-
 RENEW_AGAIN_S = 30
 """Shortest time between two fetches of a token that a refusal by the upstream triggered."""
-
-_TOKEN = re.compile(r"[!-~]{1,16384}", re.ASCII)
-_ERROR = re.compile(r"[a-z_]{1,40}", re.ASCII)
 
 
 class Credentials(Protocol):
@@ -156,14 +141,6 @@ class BearerToken(ApiKey):
         self.token = value
 
 
-class _Answer(Struct, frozen=True):
-    """The fields of a token endpoint's answer that are used (RFC 6749 §5.1)."""
-
-    access_token: str
-    token_type: str
-    expires_in: float | str | None = None
-
-
 class ClientCredentials:
     """Tokens by OAuth 2.0 client credentials (RFC 6749 §4.4), each used until shortly before it expires.
 
@@ -181,26 +158,15 @@ class ClientCredentials:
         egress: Egress | None = None,
         scope: str | None = None,
         audience: str | None = None,
-        method: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic",
+        method: ClientMethod = "client_secret_basic",
         clock: Clock | None = None,
         timeout_s: float = TOKEN_TIMEOUT_S,
     ) -> None:
-        self._shown = checked(token_url)
-        self._url = token_url
-        self._egress = egress
+        self._endpoint = TokenEndpoint(
+            token_url, client_id, client_secret, egress=egress, method=method, timeout_s=timeout_s
+        )
         self._clock = clock or SystemClock()
-        self._timeout_s = timeout_s
-        form = {"grant_type": "client_credentials", "scope": scope, "audience": audience}
-        self._headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
-        if method == "client_secret_basic":
-            # §2.3.1: both are form-encoded first
-            pair = base64.b64encode(f"{quote_plus(client_id)}:{quote_plus(client_secret)}".encode()).decode()
-            self._headers["Authorization"] = f"Basic {pair}"
-            self._secrets: tuple[str, ...] = (client_secret, pair)
-        else:
-            form |= {"client_id": client_id, "client_secret": client_secret}
-            self._secrets = (client_secret,)
-        self._body = urlencode({name: value for name, value in form.items() if value is not None}).encode()
+        self._form = {"grant_type": "client_credentials", "scope": scope, "audience": audience}
         self._token = ""
         self._fetched = 0
         self._from_ms = self._until_ms = 0
@@ -210,10 +176,15 @@ class ClientCredentials:
     @property
     def secrets(self) -> tuple[str, ...]:
         """Secrets besides the tokens that must not be shown: an issuer, or a party with its log, may repeat them."""
-        return self._secrets
+        return self._endpoint.secrets
 
     async def headers(self) -> Mapping[str, str]:
-        """Return the token header; fetch a token first if none is valid for a while.
+        """Return the token header; fetch a token first if none is valid for a while."""
+        await self.token()
+        return self._bearer
+
+    async def token(self) -> str:
+        """Return the token itself; fetch one first if none is valid for a while. Raises NoToken.
 
         A call that has waited for the token of another takes that one, even if the clock was set meanwhile, or the
         token took as long to come as it lives.
@@ -223,7 +194,7 @@ class ClientCredentials:
             async with self._fetching:
                 if self._fetched == fetched:
                     await self._fetch()
-        return self._bearer
+        return self._token
 
     async def renewed(self, refused: Mapping[str, str]) -> Mapping[str, str] | None:
         """Return a header with a new token; None if the refused one was itself fetched a moment ago after a refusal."""
@@ -244,53 +215,11 @@ class ClientCredentials:
     def _good(self) -> bool:
         return bool(self._token) and self._from_ms <= self._clock.now_ms() < self._until_ms
 
-    async def _ask(self) -> HttpReply:
-        """Send the token request, over a new connection if there is no `egress`."""
-        if self._egress is not None:
-            return await self._ask_over(self._egress)
-        own = Egress()
-        try:
-            return await self._ask_over(own)
-        finally:
-            await own.close()
-
-    async def _ask_over(self, egress: Egress) -> HttpReply:
-        """Send the token request, and repeat it once if a kept connection broke; a repeat does no harm."""
-        try:
-            return await egress.request(
-                "POST", self._url, timeout_s=self._timeout_s, headers=self._headers, body=self._body
-            )
-        except Broken:
-            return await egress.request(
-                "POST", self._url, timeout_s=self._timeout_s, headers=self._headers, body=self._body
-            )
-
     async def _fetch(self) -> None:
         asked_ms = self._clock.now_ms()
-        try:
-            reply = await self._ask()
-        except EgressError as error:
-            raise NoToken(self._shown, "no token: " + str(error).removeprefix(f"{self._shown}: ")) from error
-        if not reply.ok:
-            raise NoToken(self._shown, f"no token: {_refusal(reply)}", permanent=reply.status in (400, 401, 403))
-        try:
-            answer = msgspec.json.decode(reply.body, type=_Answer)
-            life_s = LIFE_S if answer.expires_in is None else float(answer.expires_in)
-        except (ValueError, RecursionError):
-            raise NoToken(self._shown, "no token: expected access_token, token_type and expires_in") from None
-        if answer.token_type.lower() != "bearer" or not _TOKEN.fullmatch(answer.access_token) or not life_s > 0:
-            raise NoToken(self._shown, "no token: expected a bearer token that has not expired")
+        answer = await self._endpoint.request_token(self._form)
+        life_s = LIFE_S if answer.life_s is None else answer.life_s
         margin_s = min(MARGIN_S, life_s * MARGIN_SHARE)
         self._token = answer.access_token
         self._fetched += 1
         self._from_ms, self._until_ms = asked_ms, asked_ms + int(min(life_s - margin_s, 1e9) * 1000)
-
-
-def _refusal(reply: HttpReply) -> str:
-    """Describe a refusal by its status and error code (RFC 6749 §5.2); the endpoint's own words are left out."""
-    try:
-        code = msgspec.json.decode(reply.body, type=dict[str, msgspec.Raw]).get("error")
-        error = "" if code is None else msgspec.json.decode(code, type=str)
-    except (ValueError, RecursionError):
-        error = ""
-    return f"HTTP status {reply.status}" + (f", {error}" if _ERROR.fullmatch(error) else "")

@@ -3,6 +3,9 @@
     PeerError                the peer did not do what was asked
     ├── HttpRefusal          a status other than 2xx, without an explanation
     └── NoToken              there is no token for the call, so it was not made
+        ├── TokenRefused     the issuer refused; `code` is its error code
+        ├── ExchangeRefused  the caller's token is not exchanged: another one of the caller may be
+        └── ExchangeUnusable the configuration of the exchange has to change, here or at the issuer
     NoAnswer                 no answer came; `sent` False: the peer did not see the request either
     ├── NoCard               no card at any of the usual places; `tried` lists them and what each answered
     ├── NoInterface          the card names no endpoint that this client supports
@@ -22,6 +25,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from dragoman.model.errors import A2AError
 from dragoman.net.errors import AddressRefused, BadUrl, EgressError, TimedOut
 
 SHOWN_BYTES = 200
@@ -34,7 +38,12 @@ def shown(body: bytes) -> str:
 
 
 class PeerError(Exception):
-    """The peer refused. `url` is the URL that was called."""
+    """The peer refused. `url` is the URL that was called.
+
+    `untaken`: its answer says that it has done nothing and may do it later (429, or 503 with `Retry-After`).
+    """
+
+    untaken = False
 
     def __init__(self, url: str, message: str) -> None:
         super().__init__(f"{url}: {message}")
@@ -58,9 +67,34 @@ class HttpRefusal(PeerError):
 class NoToken(PeerError):
     """No token could be obtained, so no request was sent to the peer. `permanent`: a later attempt will fail too."""
 
+    untaken = True
+
     def __init__(self, url: str, message: str, *, permanent: bool = False) -> None:
         super().__init__(url, message)
         self.permanent = permanent
+
+
+class TokenRefused(NoToken):
+    """The token endpoint answered with an error. `code` is that of RFC 6749 §5.2; empty if it gave no proper one."""
+
+    def __init__(self, url: str, message: str, *, status: int, code: str) -> None:
+        super().__init__(url, message, permanent=status in (400, 401, 403))
+        self.status = status
+        self.code = code
+
+
+class ExchangeRefused(NoToken):
+    """A caller's token was not exchanged. Another token of that caller may be."""
+
+    def __init__(self, url: str, message: str) -> None:
+        super().__init__(url, message, permanent=True)
+
+
+class ExchangeUnusable(NoToken):
+    """A token cannot be exchanged, or must not be used once it is, whoever asks: somebody has to change the setup."""
+
+    def __init__(self, url: str, message: str) -> None:
+        super().__init__(url, message, permanent=True)
 
 
 class NoAnswer(Exception):
@@ -139,6 +173,21 @@ class StreamLost(CallTimedOut):
 
 class CallBroken(NoAnswer):
     """The request was sent, and no complete answer came back."""
+
+
+def is_untaken(error: Exception) -> bool:
+    """Whether the peer has certainly not taken the call: nothing of it was written, or the peer's answer says so."""
+    if isinstance(error, NoAnswer):
+        return not error.sent
+    return isinstance(error, A2AError | PeerError) and error.untaken
+
+
+def note_earlier_send(error: Exception) -> None:
+    """Have the error say that the peer may have taken the call: an earlier attempt was sent and got no answer."""
+    if isinstance(error, NoAnswer):
+        error.sent = True
+    elif isinstance(error, A2AError | PeerError):
+        error.untaken = False
 
 
 def fate_unknown(error: NoAnswer, message_id: str) -> NoAnswer:

@@ -103,7 +103,7 @@ class GrpcTransport:
     async def call(self, operation: Operation, beside: CallHeaders = NO_HEADERS) -> Answer:
         """Return the answer to an operation that is not a stream."""
         request = self._encode(operation, beside)
-        return await self._terms.call(partial(self._send, request), request.repeats_s)
+        return await self._terms.call(partial(self._send, request), request.repeats_s, beside.repetition)
 
     async def stream(
         self, operation: StreamMessage | Subscribe, beside: CallHeaders, position: StreamPosition | None
@@ -111,7 +111,7 @@ class GrpcTransport:
         """Yield the updates of a stream, as `HttpTransport.stream` does."""
         check_stream(operation, self.tongue)
         request = self._encode(operation, beside)
-        flow, came = await self._terms.call(partial(self._begin, request), request.repeats_s)
+        flow, came = await self._terms.call(partial(self._begin, request), request.repeats_s, beside.repetition)
         try:
             while not isinstance(came, GrpcReply):
                 if batch := self._read_batch(came, position):
@@ -237,8 +237,16 @@ class GrpcTransport:
         if isinstance(error, A2AError) and _RETRY_INFO in reply.details:  # some errors have a time of their own
             after_s = error.retry_after_s
         for_now = reply.code in _TRY_AGAIN or reply.http_status in _TRY_AGAIN_HTTP
-        for_now = for_now and not isinstance(error, PayloadTooLarge)  # it will not be smaller later
-        return refusal(error, after_s, for_now=for_now, repeatable=request.repeats_s > 0)
+        large = isinstance(error, PayloadTooLarge)
+        for_now = for_now and not large  # it will not be smaller later
+        return refusal(
+            error,
+            after_s,
+            for_now=for_now,
+            repeatable=request.repeats_s > 0,
+            full=(reply.code == _RESOURCE_EXHAUSTED and not large) or reply.http_status == 429,
+            away=reply.code == _UNAVAILABLE or reply.http_status == 503,
+        )
 
     def _error(self, request: GrpcRequest, reply: GrpcReply) -> A2AError | HttpRefusal:
         if reply.http_status:

@@ -69,7 +69,9 @@ async def post_object(
 
 def _object(reply: HttpReply, url: str) -> dict[str, Any]:
     if not reply.ok:
-        raise HttpRefusal(url, reply.status, reply.body)
+        refused = HttpRefusal(url, reply.status, reply.body)
+        refused.untaken = reply.status == 429 or (reply.status == 503 and "retry-after" in reply.headers)
+        raise refused
     try:
         value = msgspec.json.decode(reply.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

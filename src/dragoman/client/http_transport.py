@@ -13,6 +13,7 @@ from dragoman.client.card import Interface
 from dragoman.client.decode import AnswerDecoder
 from dragoman.client.errors import HttpRefusal, no_answer
 from dragoman.client.http import HttpClient
+from dragoman.client.retries import Repetition
 from dragoman.client.transport import (
     NO_HEADERS,
     Batch,
@@ -48,6 +49,7 @@ class _Call(Struct, frozen=True):
     body: bytes | None
     decoder: AnswerDecoder
     repeats_s: float
+    repetition: Repetition
 
     @property
     def repeatable(self) -> bool:
@@ -80,7 +82,7 @@ class HttpTransport:
     async def call(self, operation: Operation, beside: CallHeaders = NO_HEADERS) -> Answer:
         """Return the answer to an operation that is not a stream."""
         call = self._encode(operation, beside)
-        return await self._terms.call(partial(self._send, call), call.repeats_s)
+        return await self._terms.call(partial(self._send, call), call.repeats_s, call.repetition)
 
     async def stream(
         self, operation: StreamMessage | Subscribe, beside: CallHeaders, position: StreamPosition | None
@@ -134,7 +136,7 @@ class HttpTransport:
                     position.note_end(parser.retry_ms)
 
     async def _open(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
-        return await self._terms.call(partial(self._begin, call, open_), call.repeats_s)
+        return await self._terms.call(partial(self._begin, call, open_), call.repeats_s, call.repetition)
 
     async def _open_either(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
         """Subscribe over HTTP+JSON by GET or by POST, whichever the server accepts, and remember that.
@@ -210,8 +212,14 @@ class HttpTransport:
             return read(reply.body)
         except (A2AError, HttpRefusal) as error:
             after_s = self._terms.retrier.after_s(reply.headers)
-            for_now = reply.status in _TRY_AGAIN
-            raise refusal(error, after_s, for_now=for_now, repeatable=call.repeatable) from error.__cause__
+            raise refusal(
+                error,
+                after_s,
+                for_now=reply.status in _TRY_AGAIN,
+                repeatable=call.repeatable,
+                full=reply.status == 429,
+                away=reply.status == 503,
+            ) from error.__cause__
 
     def _log_request(self, call: _Call) -> None:
         if self._wire is not None:
@@ -236,7 +244,8 @@ class HttpTransport:
         if body:
             headers.setdefault("Content-Type", "application/json")
         decoder = AnswerDecoder(self.tongue, operation, to.shown, call_id)
-        return _Call(verb, to, headers, body or None, decoder, self._terms.repeats_s(operation, self.interface))
+        repeats_s = self._terms.repeats_s(operation, self.interface)
+        return _Call(verb, to, headers, body or None, decoder, repeats_s, beside.repetition)
 
 
 def _unrouted(error: A2AError | HttpRefusal) -> bool:

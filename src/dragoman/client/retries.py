@@ -9,11 +9,13 @@ import asyncio
 import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum, auto
 from typing import TypeVar
 
 from msgspec import Struct
 
-from dragoman.client.errors import CallTimedOut, NoAnswer, NotReached
+from dragoman.client.errors import CallTimedOut, NoAnswer, NotReached, PeerError, is_untaken, note_earlier_send
+from dragoman.model.errors import A2AError
 from dragoman.model.ids import Clock, SystemClock
 from dragoman.net.retry_after import retry_after_s
 
@@ -76,6 +78,15 @@ class Retries(Struct, frozen=True, kw_only=True):
 RETRIES = Retries()
 
 
+class Repetition(Enum):
+    """Whether a failed call is repeated here, or its caller makes it elsewhere."""
+
+    HERE = auto()
+    UNLESS_UNTAKEN = auto()
+    """Elsewhere, if the peer has certainly not taken it; else here."""
+    NEVER = auto()
+
+
 class RetryLater(Exception):
     """The agent refused a call that may be repeated: it was not carried out, or a repeat does no harm.
 
@@ -96,23 +107,49 @@ class Retrier(Struct, frozen=True):
     chance: Callable[[], float] = random.random
     clock: Clock = SystemClock()
 
-    async def call(self, make: Callable[[], Awaitable[T]], *, repeatable: bool, within_s: float = math.inf) -> T:
+    async def call(
+        self,
+        make: Callable[[], Awaitable[T]],
+        *,
+        repeatable: bool,
+        within_s: float = math.inf,
+        repetition: Repetition = Repetition.HERE,
+    ) -> T:
         """Return the result of `make`. It is repeated after RetryLater, and after a NoAnswer if that is safe, for
-        `within_s`.
+        `within_s`, as far as `repetition` allows.
 
-        A wait that ran out is not repeated. Raises the last error; for a RetryLater, the error in it.
+        A wait that ran out is not repeated. Raises the last error; for a RetryLater, the error in it. That is not
+        `untaken`, and its `sent` is true, if any attempt may have been carried out. If the peer then refuses a repeat
+        for now, or without an explanation, the NoAnswer of the attempt before it is raised: who believed the refusal
+        would make the call once more.
         """
         attempt, began_ms, asked_s = 1, self.clock.now_ms(), 0.0
+        unsure: NoAnswer | None = None
         while True:
             try:
                 return await make()
+            except (A2AError, PeerError) as error:
+                if unsure is not None and (isinstance(error, PeerError) or error.untaken):
+                    raise unsure from error
+                raise
             except RetryLater as later:
+                if unsure is not None:
+                    note_earlier_send(later.error)
+                if _is_left(later.error, repetition):
+                    raise later.error from later.error.__cause__
                 wait_s = self.wait_s(attempt) if later.after_s is None else later.after_s
                 late = later.after_s is None and self._late(began_ms, wait_s, within_s)
                 asked_s += later.after_s or 0.0
                 if attempt >= self.retries.attempts or asked_s > self.retries.patience_s or late:
+                    if unsure is not None:
+                        raise unsure from later.error
                     raise later.error from later.error.__cause__
             except NoAnswer as error:
+                if unsure is not None:
+                    note_earlier_send(error)
+                if _is_left(error, repetition):
+                    raise
+                unsure = error if error.sent else unsure
                 wait_s = self.wait_s(attempt)
                 safe = repeatable and not self._late(began_ms, wait_s, within_s)
                 if attempt >= self.retries.attempts or not _worthwhile(error, safe):
@@ -135,6 +172,13 @@ class Retrier(Struct, frozen=True):
         doubled = 2.0 ** min(attempt - 1, DOUBLINGS_MAX)
         whole: float = min(self.retries.longest_s, self.retries.first_s * doubled)
         return whole * (0.5 + 0.5 * self.chance())
+
+
+def _is_left(error: Exception, repetition: Repetition) -> bool:
+    """Whether the call is left to its caller, who makes it elsewhere."""
+    if repetition is Repetition.HERE:
+        return False
+    return repetition is Repetition.NEVER or is_untaken(error)
 
 
 def _worthwhile(error: NoAnswer, repeatable: bool) -> bool:

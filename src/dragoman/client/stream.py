@@ -19,8 +19,9 @@ from msgspec.structs import asdict, replace
 
 from dragoman.client import recovery
 from dragoman.client.endpoint import AgentEndpoint
-from dragoman.client.errors import NoAnswer, PeerError, fate_unknown
+from dragoman.client.errors import NoAnswer, PeerError, fate_unknown, note_earlier_send
 from dragoman.client.recovery import Agree, Circumstances, Fail, Finish, PieceSource, ReadAgain, Reopen, UpdateVerdict
+from dragoman.client.retries import Repetition
 from dragoman.client.task_fold import TaskFold
 from dragoman.client.transport import NO_HEADERS, Batch, CallHeaders, StreamPosition, succeeds
 from dragoman.model.errors import A2AError, InvalidAgentResponse
@@ -59,10 +60,11 @@ class TaskStream:
         self._endpoint = endpoint
         self._operation = operation
         self._retrier = endpoint.terms.retrier
-        self._sends_s = endpoint.sends_s
+        self._repetition = beside.repetition
+        self._sends_s = 0.0 if beside.repetition is Repetition.NEVER else endpoint.sends_s
         self._began_ms = self._retrier.clock.now_ms()
         self._streams = endpoint.streams and endpoint.tongue.streams
-        self._beside = replace(beside, after=None)
+        self._beside = CallHeaders(idempotency_key=beside.idempotency_key, traceparent=beside.traceparent)
         self._on_link = on_link
         self._lost = False
         self._state = recovery.start(
@@ -142,23 +144,23 @@ class TaskStream:
     def _open(self) -> AsyncGenerator[Batch, None]:
         """Begin to read at the source that the state names."""
         task_id, position, beside = self.fold.task_id, self.position, self._beside
-        resumed = replace(beside, after=position.id)
         position.begin()
         match self._state.source:
             case PieceSource.RESUME:
-                return self._endpoint.events(Subscribe(id=task_id), resumed, position)
+                return self._endpoint.events(Subscribe(id=task_id), replace(beside, after=position.id), position)
             case PieceSource.SUBSCRIBE:
                 return self._endpoint.events(Subscribe(id=task_id), beside, position)
             case PieceSource.READ:
-                return self._answer(GetTask(id=task_id))
+                return self._answer(GetTask(id=task_id), beside)
             case PieceSource.CALL:
+                called = replace(beside, after=position.id, repetition=self._repetition)
                 if isinstance(self._operation, StreamMessage) and not self._streams:
-                    return self._answer(SendMessage(**asdict(self._operation)))
-                return self._endpoint.events(self._operation, resumed, position)
+                    return self._answer(SendMessage(**asdict(self._operation)), called)
+                return self._endpoint.events(self._operation, called, position)
 
-    async def _answer(self, operation: SendMessage | GetTask) -> AsyncGenerator[Batch, None]:
+    async def _answer(self, operation: SendMessage | GetTask, beside: CallHeaders) -> AsyncGenerator[Batch, None]:
         """Yield the answer to a call that is no stream."""
-        answer = await self._endpoint.ask(operation, self._beside)
+        answer = await self._endpoint.ask(operation, beside)
         if not isinstance(answer, Task | Message):
             raise InvalidAgentResponse(f"expected a task, got {type(answer).__name__}")
         if isinstance(operation, GetTask):
@@ -315,6 +317,8 @@ class TaskStream:
 
     def _fail(self, action: Fail, cause: Exception | None) -> NoReturn:
         error = action.error
+        if self.resumptions and not self.fold.task_id:
+            note_earlier_send(error)
         if action.fate_unknown and isinstance(error, NoAnswer):
             raise fate_unknown(error, self._state.message_id)
         if error is cause:

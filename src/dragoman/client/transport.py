@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from dragoman.client.card import Interface
 from dragoman.client.credentials import Credentials
 from dragoman.client.errors import HttpRefusal
-from dragoman.client.retries import Retrier, RetryLater, Timeouts
+from dragoman.client.retries import Repetition, Retrier, RetryLater, Timeouts
 from dragoman.dialects.api import Tongue
 from dragoman.model.errors import A2AError, AgentFailed, InvalidAgentResponse, UnsupportedOperation
 from dragoman.model.operations import (
@@ -128,7 +128,7 @@ class WireLog(Protocol):
 
 
 class CallHeaders(Struct, frozen=True, kw_only=True):
-    """The headers of one call, which are metadata over gRPC.
+    """The headers of one call, which are metadata over gRPC, and its `repetition`.
 
     A message without an `idempotency_key` is known by its own id. `after` is the id of the last event that the caller
     of a stream has seen.
@@ -137,6 +137,7 @@ class CallHeaders(Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     traceparent: str | None = None
     after: str | None = None
+    repetition: Repetition = Repetition.HERE
 
     def by_name(self, operation: Operation) -> dict[str, str]:
         """Return those that go with this operation, by the name of the header."""
@@ -180,9 +181,13 @@ class CallTerms(Struct, frozen=True, kw_only=True):
             return math.inf
         return self.sends_s(interface) if isinstance(operation, SendMessage) else 0.0
 
-    async def call(self, make: Callable[[], Awaitable[T]], repeats_s: float) -> T:
+    async def call(
+        self, make: Callable[[], Awaitable[T]], repeats_s: float, repetition: Repetition = Repetition.HERE
+    ) -> T:
         """Return the result of `make`, which is repeated for `repeats_s` even if the call may have been carried out."""
-        return await self.retrier.call(make, repeatable=repeats_s > 0, within_s=repeats_s or math.inf)
+        return await self.retrier.call(
+            make, repeatable=repeats_s > 0, within_s=repeats_s or math.inf, repetition=repetition
+        )
 
 
 def address(operation: Operation, interface: Interface) -> Operation:
@@ -202,14 +207,16 @@ def extensions_header(spoken: Tongue) -> str:
 
 
 def refusal(
-    error: A2AError | HttpRefusal, after_s: float | None, *, for_now: bool, repeatable: bool
+    error: A2AError | HttpRefusal, after_s: float | None, *, for_now: bool, repeatable: bool, full: bool, away: bool
 ) -> A2AError | HttpRefusal | RetryLater:
     """Return what to raise for a call that was refused with `error`: RetryLater if it may be made again.
 
-    `after_s` is how long the agent asks to wait. `for_now`: the status says that a later call may succeed.
+    `after_s` is how long the agent asks to wait. `for_now`: the status says that a later call may succeed; `full`: it
+    says that there are too many (429); `away`: that the agent is not available (503).
     """
     if after_s is not None:
         error.retry_after_s = math.ceil(after_s)
+    error.untaken = not isinstance(error, _DONE) and (full or (away and after_s is not None))
     if isinstance(error, _DONE) or (after_s is None and not (for_now and repeatable)):
         return error
     return RetryLater(error, after_s)

@@ -10,10 +10,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from dragoman.config.budgets import Reserve, read_reserve
 from dragoman.config.errors import ConfigError, check_keys
-from dragoman.config.models import MODEL_KEYS, OPENAI, Model, model_entry
+from dragoman.config.headers import FORWARD, ForwardedCredentials, check_forwarding, check_headers
+from dragoman.config.models import MODEL_KEYS, OPENAI, Model
+from dragoman.config.pools import AgentPool, describe_run, pool_keys, read_pool
 from dragoman.config.programs import COMMAND, PROGRAM_KEYS, Program, program_entry
-from dragoman.config.upstreams import A2A, KEYS, Upstream, upstream_entry
+from dragoman.config.upstreams import A2A, KEYS, Upstream
 
 RESERVED_AGENT_IDS = frozenset(
     {
@@ -36,31 +39,34 @@ RESERVED_AGENT_IDS = frozenset(
 """First path segments that mean something else, so that no agent can be mounted there."""
 
 AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+NAME_FORM = "1 to 64 letters, digits, '.', '_' or '-', and begin with a letter or digit"
+"""The form of an agent's id, and of a version of its code, in words."""
 RUN = re.compile(r"(?:python:)?(?P<module>[^\s:]+):(?P<object>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", re.ASCII)
 WORKER = "worker"
 """The value of `run` for an agent whose tasks are done by worker processes."""
 LEASE_S_MIN, LEASE_S_MAX = 0.5, 86_400.0
 DIRECT_WAIT_S_MIN, DIRECT_WAIT_S_MAX = 0.01, 60.0
 DEADLINE_S_MIN, DEADLINE_S_MAX = 0.1, 2_592_000.0
+LIFESPAN_TIMEOUT_S_MIN, LIFESPAN_TIMEOUT_S_MAX = 0.1, 3600.0
 OTHER_RUN = re.compile(r"(openai|a2a|worker|command)\b", re.ASCII)
 
 
 class KindOfRun(msgspec.Struct, frozen=True):
     """A kind of agent with keys of its own: the prefix and an example of its `run`, the keys and their reader.
 
-    `field` is the field of AgentEntry for the result.
+    `field` is the field of AgentEntry for the result. Without a reader its members are read by `config.pools`.
     """
 
     prefix: str
     example: str
     field: str
     keys: tuple[str, ...]
-    read: Callable[[str, str, dict[str, Any]], Any]
+    read: Callable[[str, str, dict[str, Any]], Any] | None = None
 
 
 KINDS = (
-    KindOfRun(A2A, "a2a:https://…", "upstream", KEYS, upstream_entry),
-    KindOfRun(OPENAI, "openai:https://…", "model", MODEL_KEYS, model_entry),
+    KindOfRun(A2A, "a2a:https://…", "upstream", (*KEYS, *pool_keys(A2A))),
+    KindOfRun(OPENAI, "openai:https://…", "model", (*MODEL_KEYS, *pool_keys(OPENAI))),
     KindOfRun(COMMAND, "command:…", "program", PROGRAM_KEYS, program_entry),
 )
 
@@ -95,7 +101,13 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     for agents of other servers: whether tasks are accepted while none is there (`queue`) or refused (`error`).
     `lease_s` is for workers: how long one may be silent before its task goes to another. With `direct` "auto" a run
     answers with a Message, unless it needs a task or takes longer than `direct_wait_s`. `deadline_s` is how long
-    its runs may work at a stretch. `upstream`, `model` and `program` hold the keys of an agent of that kind.
+    its runs may work at a stretch. `lifespan_timeout_s` is for Python agents: how long it may take to open what they
+    need, and to close it; `memory` "shared" lets all callers of one share what outlives a conversation, and with
+    `checkpointer` "none" a graph of LangGraph keeps no checkpoints, with `session` "none" an agent of the OpenAI Agents
+    SDK or Google ADK no sessions. `steps_version` names the code that tasks begin with, and go on with. `headers` are
+    those of its callers' requests that it is given, in lower case, and `credentials` say whether it is given the
+    callers' own, unless the agent is another server's. `reserve` is what its tasks reserve of budgets. `upstream`,
+    `model` and `program` hold the keys of an agent of that kind.
     """
 
     id: str
@@ -117,27 +129,52 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     upstream: Upstream | None = None
     model: Model | None = None
     program: Program | None = None
+    pool: AgentPool | None = None
     direct: Literal["auto"] | None = None
     direct_wait_s: Annotated[float, msgspec.Meta(ge=DIRECT_WAIT_S_MIN, le=DIRECT_WAIT_S_MAX)] | None = None
     deadline_s: Annotated[float, msgspec.Meta(ge=DEADLINE_S_MIN, le=DEADLINE_S_MAX)] | None = None
+    lifespan_timeout_s: Annotated[float, msgspec.Meta(ge=LIFESPAN_TIMEOUT_S_MIN, le=LIFESPAN_TIMEOUT_S_MAX)] | None = (
+        None
+    )
+    memory: Literal["caller", "shared"] | None = None
+    checkpointer: Literal["none"] | None = None
+    session: Literal["none"] | None = None
+    steps_version: Annotated[str, msgspec.Meta(pattern=rf"^{AGENT_ID.pattern}\Z")] | None = None
+    headers: tuple[str, ...] | None = None
+    credentials: ForwardedCredentials | None = None
+    reserve: Reserve | None = None
 
 
-_TABLE = tuple(name for name in AgentEntry.__struct_fields__ if name not in {kind.field for kind in KINDS})
+OF_PYTHON = "lifespan_timeout_s", "memory", "checkpointer", "session", "steps_version"
+"""The keys of agents that are Python objects."""
+
+_TABLE = tuple(name for name in AgentEntry.__struct_fields__ if name not in {*(kind.field for kind in KINDS), "pool"})
 
 
 _ALLOWED = {
     "provider": "must be a table with organization and url",
     "skills": "must be tables with an id each: write [[agents.skills]]",
     **dict.fromkeys(("input_modes", "output_modes", "tags", "examples"), "must be a list of texts"),
+    "headers": 'must be a list of names, such as ["x-tenant"]',
+    "credentials": FORWARD,
     "versions": 'must be a list of "1.0", "0.3", or both',
     "offline": "must be error or queue",
     "direct": "must be auto, or be left out",
     "direct_wait_s": f"must be a number of seconds from {DIRECT_WAIT_S_MIN:g} to {DIRECT_WAIT_S_MAX:g}",
     "deadline_s": f"must be a number of seconds from {DEADLINE_S_MIN:g} to {DEADLINE_S_MAX:.0f}",
+    "lifespan_timeout_s": f"must be a number of seconds from {LIFESPAN_TIMEOUT_S_MIN:g} to {LIFESPAN_TIMEOUT_S_MAX:g}",
+    "memory": "must be caller or shared",
+    **dict.fromkeys(("checkpointer", "session"), "must be none, or be left out"),
+    "steps_version": f"must be {NAME_FORM}",
     **dict.fromkeys(("extended", "push"), "must be true or false"),
     "lease_s": f"must be a number of seconds from {LEASE_S_MIN:g} to {LEASE_S_MAX:g}",
 }
 """The allowed values of the keys of a table that are not texts."""
+
+
+def steps_version_fault(version: str) -> str | None:
+    """Why a version of an agent's code cannot be named so, with the form of those that can; None if it can."""
+    return None if AGENT_ID.fullmatch(version) else f"must be {NAME_FORM}"
 
 
 def agent_id_fault(agent_id: str) -> str | None:
@@ -145,7 +182,7 @@ def agent_id_fault(agent_id: str) -> str | None:
     if agent_id in RESERVED_AGENT_IDS:
         return f"is a path of the server itself; taken are {', '.join(sorted(RESERVED_AGENT_IDS))}"
     if not AGENT_ID.fullmatch(agent_id):
-        return "must be 1 to 64 letters, digits, '.', '_' or '-', and begin with a letter or digit"
+        return f"must be {NAME_FORM}"
     return None
 
 
@@ -188,7 +225,7 @@ def _check_run(source: str, path: str, entry: AgentEntry, table: dict[str, Any])
     own = _kind(entry.run)
     for name in table:
         kinds = [kind for kind in KINDS if name in kind.keys]
-        if kinds and own not in kinds:
+        if kinds and own not in kinds and name not in _TABLE:
             allowed = f"is for agents with run = {_either(kind.example for kind in kinds)} only"
             raise ConfigError(source, f"{path}.{name}", None, allowed, shows_value=False)
     if entry.lease_s is not None and entry.run != WORKER:
@@ -198,6 +235,9 @@ def _check_run(source: str, path: str, entry: AgentEntry, table: dict[str, Any])
     if entry.offline is not None and entry.run != WORKER and entry.upstream is None:
         allowed = f"is for agents with run = {_either([WORKER, KINDS[0].example])} only"
         raise ConfigError(source, f"{path}.offline", entry.offline, allowed)
+    for name in OF_PYTHON:
+        if (value := getattr(entry, name)) is not None and (entry.run == WORKER or own is not None):
+            raise ConfigError(source, f"{path}.{name}", value, "is for agents of Python only: leave it out")
     _check_direct(source, path, entry)
     if entry.run != WORKER and own is None and (OTHER_RUN.match(entry.run) or not RUN.fullmatch(entry.run)):
         raise ConfigError(
@@ -230,6 +270,8 @@ def _keys_of(run: object) -> list[str]:
         keys.remove("lease_s")
         if kind is None or kind.prefix != A2A:
             keys.remove("offline")
+    if run == WORKER or kind is not None:
+        keys = [key for key in keys if key not in OF_PYTHON]
     return keys
 
 
@@ -243,22 +285,44 @@ def _either(examples: Iterable[str]) -> str:
 
 def _agent(source: str, path: str, table: dict[str, Any]) -> AgentEntry:
     known = (*_TABLE, *(key for kind in KINDS for key in kind.keys))
-    check_keys(source, table, known, f"{path}.", _keys_of(table.get("run")))
+    run = describe_run(source, path, table)
+    check_keys(source, table, known, f"{path}.", _keys_of(run))
     if isinstance(provider := table.get("provider"), dict):
         check_keys(source, provider, ProviderEntry.__struct_fields__, f"{path}.provider.")
     skills = table.get("skills")
     for index, skill in enumerate(skills if isinstance(skills, list) else ()):
         if isinstance(skill, dict):
             check_keys(source, skill, SkillEntry.__struct_fields__, f"{path}.skills[{index}].")
-    own = {name: value for name, value in table.items() if name in _TABLE}
+    kind = None if run is None else _kind(run)
+    if "credentials" in table and (kind is None or "credentials" not in kind.keys):
+        check_forwarding(source, f"{path}.credentials", table["credentials"])
+    own = {name: value for name, value in table.items() if name in _TABLE and (kind is None or name not in kind.keys)}
+    if run is not None:
+        own["run"] = run
+    reserve = read_reserve(source, f"{path}.reserve", own.pop("reserve")) if "reserve" in own else None
     try:
-        entry = msgspec.convert(own, AgentEntry)
+        entry = replace(msgspec.convert(own, AgentEntry), reserve=reserve)
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `$")
         place = place.rstrip("`")
         raise ConfigError(source, path + place, _value_at(table, place), _allowed(place, reason)) from error
-    kind = _kind(entry.run)
-    return entry if kind is None else replace(entry, **{kind.field: kind.read(source, path, table)})
+    if kind is not None and kind.read is not None:
+        entry = replace(entry, **{kind.field: kind.read(source, path, table)})
+    elif kind is not None and (pool := read_pool(source, path, table)) is not None:
+        entry = replace(entry, pool=pool, upstream=pool.members[0].upstream, model=pool.members[0].model)
+    return entry if entry.headers is None else replace(entry, headers=_headers(source, path, entry, entry.headers))
+
+
+def _headers(source: str, path: str, entry: AgentEntry, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The headers that the agent is given. Raises ConfigError."""
+    if entry.pool is None:
+        forwards, taken = entry.credentials is not None and entry.credentials.forward, frozenset[str]()
+    else:
+        forwards = any(member.upstream is not None and member.upstream.forwards for member in entry.pool.members)
+        shown = [member.credentials for member in entry.pool.members]
+        taken = frozenset((each.header or "authorization").lower() for each in shown if each is not None and each.env)
+    to_server = entry.pool is not None
+    return check_headers(source, f"{path}.headers", names, forwards=forwards, to_server=to_server, taken=taken)
 
 
 def _allowed(place: str, reason: str) -> str:

@@ -25,6 +25,7 @@ class ConfigError(Exception):
         self.key = key
         self.value = value
         self.allowed = allowed
+        self.shows_value = shows_value
 
 
 def check_keys(

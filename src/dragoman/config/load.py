@@ -6,16 +6,19 @@ changes defaults and reads the system's own variables. Settings of Dragoman itse
 
 import ipaddress
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from dragoman.config.agents import AgentEntry, agent_entries, agent_entry, agent_tables
+from dragoman.config.budgets import Budget, read_budgets
 from dragoman.config.errors import ConfigError, check_keys
+from dragoman.config.pools import add_member_prices
 from dragoman.config.prices import NO_PRICES, read_prices
 from dragoman.config.settings import TABLES, Config, Setting, settings
+from dragoman.config.teams import TeamEntry, read_teams
 from dragoman.dialects.registry import PROFILES, load_profile
 from dragoman.dialects.system import Variable
 from dragoman.store.path import hide_password
@@ -55,10 +58,18 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
     Raises ConfigError if a value is not allowed, or the file has a key that is not a setting. Unknown variables are
     ignored, since platforms inject some of their own.
     """
-    table = _read(file) if file else {}
-    values = _values(str(file), table, environ, flags)
-    prices = read_prices(str(file), table.get("prices"))
-    return Config(**values, prices=prices, agents=agent_entries(str(file), table.get("agents", [])))
+    return load_table(str(file), _read(file) if file else {}, environ, flags)
+
+
+def load_table(where: str, table: Mapping[str, Any], environ: Mapping[str, str], flags: Mapping[str, str]) -> Config:
+    """As `load`, from a `table` with the contents of a file. Errors say that it stands at `where`."""
+    values = _values(where, table, environ, flags)
+    prices = read_prices(where, table.get("prices"))
+    teams = read_teams(where, table.get("teams", []))
+    agents = agent_entries(where, table.get("agents", []))
+    prices = add_member_prices(where, prices, {entry.id: entry.pool for entry in agents})
+    budgets = read_budgets(where, table.get("budgets"), prices, [team.id for team in teams])
+    return Config(**values, prices=prices, teams=teams, budgets=budgets, agents=agents)
 
 
 def load_parts(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> ConfigParts:
@@ -79,6 +90,16 @@ def load_parts(file: Path | None, environ: Mapping[str, str], flags: Mapping[str
         prices = read_prices(str(file), table.get("prices"))
     except ConfigError as error:
         faults.append(error)
+    teams: tuple[TeamEntry, ...] = ()
+    try:
+        teams = read_teams(str(file), table.get("teams", []))
+    except ConfigError as error:
+        faults.append(error)
+    budgets: tuple[Budget, ...] = ()
+    try:
+        budgets = read_budgets(str(file), table.get("budgets"), prices, [team.id for team in teams])
+    except ConfigError as error:
+        faults.append(error)
     try:
         tables = agent_tables(str(file), table.get("agents", []))
     except ConfigError as error:
@@ -92,7 +113,11 @@ def load_parts(file: Path | None, environ: Mapping[str, str], flags: Mapping[str
             named = each.get("id")
             found.append(FaultyEntry(named if isinstance(named, str) and named else f"agents[{index}]", error))
     entries = tuple(one for one in found if isinstance(one, AgentEntry))
-    config = None if values is None else Config(**values, prices=prices, agents=entries)
+    try:
+        prices = add_member_prices(str(file), prices, {entry.id: entry.pool for entry in entries})
+    except ConfigError as error:
+        faults.append(error)
+    config = None if values is None else Config(**values, prices=prices, teams=teams, budgets=budgets, agents=entries)
     return ConfigParts(config, tuple(found), tuple(faults))
 
 
@@ -129,9 +154,12 @@ def translate(name: str, variable: Variable, value: str) -> str:
     return variable.values[value.lower()]
 
 
-def _values(where: str, table: dict[str, Any], environ: Mapping[str, str], flags: Mapping[str, str]) -> dict[str, Any]:
+def _values(
+    where: str, table: Mapping[str, Any], environ: Mapping[str, str], flags: Mapping[str, str]
+) -> dict[str, Any]:
     """Parse the given settings, by name. Raises ConfigError."""
     known = {setting.name: setting for setting in settings()}
+    table = _flatten(where, table, known)
     check_keys(where, table, [*known, *TABLES], "")
     profile = flags.get("profile") or environ.get("DRAGOMAN_PROFILE") or table.get("profile")
     posed = profile if isinstance(profile, str) and profile in PROFILES else None
@@ -156,6 +184,26 @@ def _values(where: str, table: dict[str, Any], environ: Mapping[str, str], flags
         except ValueError as error:
             raise ConfigError("settings", "api_key_file", path, str(error)) from error
     return values
+
+
+def _flatten(where: str, table: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
+    """Give the settings in tables their full names: `question_mark` in `[openai]` is `openai_question_mark`.
+
+    Raises ConfigError for a key of such a table that is no setting, and for a setting that stands there twice.
+    """
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        own = [full for full in known if full.startswith(f"{name}_")]
+        if not isinstance(value, dict) or name in TABLES or not own:
+            flat[name] = value
+            continue
+        check_keys(where, value, [full.removeprefix(f"{name}_") for full in own], f"{name}.")
+        for key, given in value.items():
+            full = f"{name}_{key}"
+            if full in table:
+                raise ConfigError(where, f"{name}.{key}", given, f"is set as {full} too: leave one of them out")
+            flat[full] = given
+    return flat
 
 
 def read_secret(path: str) -> str:

@@ -14,12 +14,22 @@ from msgspec.structs import replace
 
 from dragoman.config.errors import ConfigError, check_keys, check_url, convert_table
 from dragoman.config.programs import COMMAND, command_words
-from dragoman.config.upstreams import HEADER, VARIABLE, Seconds, UpstreamCredentials, check_credentials
+from dragoman.config.upstreams import (
+    VARIABLE,
+    Seconds,
+    UpstreamCredentials,
+    check_credential_keys,
+    check_credentials,
+)
 
 OPENAI = "openai:"
 """The prefix of `run` for a model; the base URL of its endpoint follows."""
 
-MODEL_CREDENTIALS = 'must be { env = "NAME" } for a bearer token, or { header = "api-key", env = "NAME" }'
+MODEL_CREDENTIALS = (
+    'must be one of { env = "NAME" } for a bearer token, { header = "api-key", env = "NAME" }, '
+    '{ token_url = "https://…", client_id = "…", env = "NAME" }, '
+    '{ exchange = true, token_url = "https://…", client_id = "…", env = "NAME", audience = "…" }'
+)
 
 OURS = ("messages", "model", "n", "response_format", "stream", "stream_options", "tools")
 """Keys that `extra` may not have, because the agent itself sets them."""
@@ -37,7 +47,8 @@ TOOL_SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,23}", re.ASCII)
 
 TOOL_CREDENTIALS = (
     'must be one of { env = "NAME" } for a bearer token, { header = "x-api-key", env = "NAME" }, '
-    '{ token_url = "https://…", client_id = "…", env = "NAME" }'
+    '{ token_url = "https://…", client_id = "…", env = "NAME" }, '
+    '{ exchange = true, token_url = "https://…", client_id = "…", env = "NAME", audience = "…" }'
 )
 
 InputKind = Literal["image", "image_url", "audio", "file"]
@@ -49,9 +60,12 @@ class McpEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An MCP server, by its `url`, or as a program with its words in `command`; one of the two is empty.
 
     `name` tells its tools apart from those of other servers. `allow` lists the tools that can be called, all if None.
-    `approve` lists those about which the caller of a task is asked first: `always`, `never`, or their names. `env`
+    `approve` lists those about which the caller of a task is asked first: `always`, `never`, or their names.
+    `at_most_once` lists those that are not called again after a crash: `always`, `never`, their names beside those of
+    which the server says that a second call may do harm, or the latter alone (`hints`). `env`
     names the variables that the program gets beside the usual ones. `start_s` is the timeout for the server to start,
-    `call_s` for a call.
+    `call_s` for a call, `task_s` for a task that the server makes of a call. With `elicitation` the server may ask the
+    caller of a task.
     """
 
     run: str
@@ -62,15 +76,11 @@ class McpEntry(msgspec.Struct, frozen=True, kw_only=True):
     env: tuple[str, ...] = ()
     allow: tuple[str, ...] | None = None
     approve: Literal["always", "never"] | tuple[str, ...] = "never"
+    at_most_once: Literal["hints", "always", "never"] | tuple[str, ...] = "hints"
     start_s: Seconds = 30.0
     call_s: Seconds = 120.0
-
-
-class ModelCredentials(msgspec.Struct, frozen=True, kw_only=True):
-    """`credentials`: `env` names the variable that holds the key, `header` the header for it; None: a bearer token."""
-
-    env: str
-    header: str | None = None
+    task_s: Annotated[float, msgspec.Meta(ge=0.1, le=2_592_000)] = 3600.0
+    elicitation: bool = True
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +91,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str = ""
     model: str = ""
-    credentials: ModelCredentials | None = None
+    credentials: UpstreamCredentials | None = None
     system: str | None = None
     system_file: str | None = None
     temperature: Annotated[float, msgspec.Meta(ge=0, le=10)] | None = None
@@ -107,10 +117,16 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     on_length: Literal["complete", "fail"] = "complete"
     tools: tuple[McpEntry, ...] = ()
     tool_rounds: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10
+    step_uncertain: Literal["fail", "ask"] = "fail"
     failures: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
     pause_s: Seconds = 10.0
     answer_s: Seconds = 120.0
     idle_s: Seconds = 60.0
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether it is called with tokens for which those of its callers are exchanged."""
+        return self.credentials is not None and self.credentials.exchanged is not None
 
 
 MODEL_KEYS = tuple(name for name in Model.__struct_fields__ if name != "url")
@@ -139,6 +155,7 @@ _ALLOWED = {
     "on_refusal": "must be reject, fail or answer",
     "on_length": "must be complete or fail",
     "tool_rounds": "must be a whole number from 1 to 1000",
+    "step_uncertain": "must be fail or ask",
     "failures": "must be a whole number from 1 to 1000",
     **dict.fromkeys(("pause_s", "answer_s", "idle_s"), _SECONDS),
 }
@@ -151,7 +168,10 @@ _ALLOWED_IN_TOOLS = {
     "env": "must be a list of names of environment variables",
     "allow": "must be a list of names of tools",
     "approve": 'must be "always", "never" or a list of names of tools',
+    "at_most_once": 'must be "hints", "always", "never" or a list of names of tools',
     **dict.fromkeys(("start_s", "call_s"), "must be a number of seconds from 0.1 to 86400"),
+    "task_s": "must be a number of seconds from 0.1 to 2592000",
+    "elicitation": "must be true or false",
 }
 
 
@@ -160,13 +180,12 @@ def model_entry(source: str, path: str, table: Mapping[str, Any]) -> Model:
     url = str(table["run"]).removeprefix(OPENAI).strip()
     check_url(source, f"{path}.run", url, f"must be {OPENAI} and the http:// or https:// URL of an API", prefix=OPENAI)
     given = {name: table[name] for name in MODEL_KEYS if name in table and name != "tools"}
-    if isinstance(credentials := given.get("credentials"), dict):
-        check_keys(source, credentials, ModelCredentials.__struct_fields__, f"{path}.credentials.")
+    check_credential_keys(source, f"{path}.credentials", given.get("credentials"))
     model = convert_table(source, path, {**given, "url": url}, Model, _ALLOWED)
     if not model.model.strip():
         raise ConfigError(source, f"{path}.model", None, "must name the model, as the API does", shows_value=False)
     if model.credentials is not None:
-        _check_credentials(source, f"{path}.credentials", model.credentials)
+        _check_own_credentials(source, f"{path}.credentials", model.credentials, MODEL_CREDENTIALS)
     if model.coalesce_ms > model.idle_s * 1000 / COALESCED_MAX:
         allowed = f"must be at most a quarter of idle_s, which is {model.idle_s:g} s"
         raise ConfigError(source, f"{path}.coalesce_ms", model.coalesce_ms, allowed)
@@ -195,9 +214,11 @@ def tool_entries(source: str, path: str, tables: Any) -> tuple[McpEntry, ...]:
     return tuple(servers)
 
 
-def _check_credentials(source: str, path: str, given: ModelCredentials) -> None:
-    if not VARIABLE.fullmatch(given.env) or (given.header is not None and not HEADER.fullmatch(given.header)):
-        raise ConfigError(source, path, None, MODEL_CREDENTIALS, shows_value=False)
+def _check_own_credentials(source: str, path: str, given: UpstreamCredentials, allowed: str) -> None:
+    """Raises ConfigError for credentials of no known kind, and for those of callers: they are for this server alone."""
+    if given.forward:
+        raise ConfigError(source, path, None, allowed, shows_value=False)
+    check_credentials(source, path, given, allowed)
 
 
 def _with_files(source: str, path: str, model: Model) -> Model:
@@ -228,10 +249,9 @@ def _text(source: str, key: str, name: str) -> str:
 
 def _server(source: str, path: str, table: Mapping[str, Any]) -> McpEntry:
     check_keys(source, table, TOOL_KEYS, f"{path}.")
-    if isinstance(credentials := table.get("credentials"), dict):
-        check_keys(source, credentials, UpstreamCredentials.__struct_fields__, f"{path}.credentials.")
-    approve = table.get("approve")
-    given = {**table, "approve": tuple(approve)} if isinstance(approve, list) else dict(table)
+    check_credential_keys(source, f"{path}.credentials", table.get("credentials"))
+    lists = {key: tuple(table[key]) for key in ("approve", "at_most_once") if isinstance(table.get(key), list)}
+    given = {**table, **lists}
     server = convert_table(source, path, given, McpEntry, _ALLOWED_IN_TOOLS)
     if server.name and not TOOL_SERVER_NAME.fullmatch(server.name):
         raise ConfigError(source, f"{path}.name", server.name, _ALLOWED_IN_TOOLS["name"])
@@ -246,9 +266,7 @@ def _server(source: str, path: str, table: Mapping[str, Any]) -> McpEntry:
     if server.env:
         raise ConfigError(source, f"{path}.env", None, f"is for {MCP}{COMMAND}… only", shows_value=False)
     if server.credentials is not None:
-        if server.credentials.forward:  # a model calls on its own account, at any time
-            raise ConfigError(source, f"{path}.credentials", None, TOOL_CREDENTIALS, shows_value=False)
-        check_credentials(source, f"{path}.credentials", server.credentials, TOOL_CREDENTIALS)
+        _check_own_credentials(source, f"{path}.credentials", server.credentials, TOOL_CREDENTIALS)
     return replace(server, url=where)
 
 

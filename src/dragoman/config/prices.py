@@ -1,4 +1,4 @@
-"""`[prices]`: what tokens and messages cost, by model and by agent.
+"""`[prices]`: what tokens, messages, tasks and time cost, by model, by agent and by member of a pool.
 
 Invariant: a price is a decimal number, exactly as the operator wrote it.
 """
@@ -12,9 +12,19 @@ from msgspec import Struct
 
 from dragoman.config.errors import ConfigError, check_keys
 
-NUMBERS = ("input_per_million", "output_per_million", "per_message")
+NUMBERS = (
+    "input_per_million",
+    "cached_per_million",
+    "output_per_million",
+    "per_message",
+    "per_task",
+    "per_second",
+)
 
-AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?", re.ASCII)
+AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,24})?", re.ASCII)
+
+DIGITS = 100
+"""The digits with which amounts are computed: more than an exact sum or product can have."""
 
 CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)
 
@@ -22,31 +32,42 @@ _AMOUNT = 'must be an amount from 0 to a trillion, such as 2.50 or "0.000125"'
 
 
 class Price(Struct, frozen=True):
-    """The price of a million tokens that go in, of a million that come out, and of a message. None: not set."""
+    """The price of a million tokens that go in, of a million of those that a cache had, of a million that come out, of
+    a caller's message, of a task and of a second of work. None: not set."""
 
     input_per_million: Decimal | None = None
     output_per_million: Decimal | None = None
     per_message: Decimal | None = None
+    cached_per_million: Decimal | None = None
+    per_task: Decimal | None = None
+    per_second: Decimal | None = None
 
     @property
     def by_token(self) -> bool:
         """Whether tokens cost anything."""
-        return bool(self.input_per_million or self.output_per_million)
+        return bool(self.input_per_million or self.cached_per_million or self.output_per_million)
 
 
 class Prices(Struct, frozen=True):
     """The prices in one `currency` (ISO 4217), by the names of models and by the ids of agents.
 
-    The price of an agent takes the place of those of its models.
+    The price of an agent takes the place of those of its models. `agents` also has the prices of members of pools,
+    under `AGENT/MEMBER`, which take the place of their agent's.
     """
 
     currency: str = ""
     models: Mapping[str, Price] = {}
     agents: Mapping[str, Price] = {}
 
-    def find(self, agent: str, model: str) -> Price | None:
-        """The price of what an agent used of a model, which may be empty; None if none is set."""
-        return self.agents.get(agent) or (self.models.get(model) if model else None)
+    def find(self, agent: str, model: str, upstream: str = "") -> Price | None:
+        """The price of what an agent used of a model at a member of its pool, both of which may be empty. None if none
+        is set."""
+        found = self.agents.get(f"{agent}/{upstream}") if upstream else None
+        return found or self.agents.get(agent) or (self.models.get(model) if model else None)
+
+    def prices_members(self, agent: str) -> bool:
+        """Whether a member of the agent's pool has a price of its own."""
+        return any(name.startswith(f"{agent}/") for name in self.agents)
 
 
 NO_PRICES = Prices()
@@ -72,18 +93,19 @@ def read_prices(source: str, table: object) -> Prices:
 def _read_group(source: str, path: str, group: object) -> dict[str, Price]:
     if not isinstance(group, dict):
         raise ConfigError(source, path, group, f'must be a table: write [{path}."NAME"]')
-    return {name: _read_price(source, f"{path}.{name}", price) for name, price in group.items()}
+    return {name: read_price(source, f"{path}.{name}", price) for name, price in group.items()}
 
 
-def _read_price(source: str, path: str, price: Any) -> Price:
+def read_price(source: str, path: str, price: Any) -> Price:
+    """The price in a table that stands at `path`. Raises ConfigError."""
     if not isinstance(price, dict) or not price:
         raise ConfigError(source, path, price, f"must be a table with {', '.join(NUMBERS)}, or some of them")
     check_keys(source, price, NUMBERS, f"{path}.")
-    return Price(**{name: _read_amount(source, f"{path}.{name}", amount) for name, amount in price.items()})
+    return Price(**{name: read_amount(source, f"{path}.{name}", amount) for name, amount in price.items()})
 
 
-def _read_amount(source: str, path: str, amount: object) -> Decimal:
-    """The amount as it is written. The text of a float is the shortest one that stands for it."""
+def read_amount(source: str, path: str, amount: object) -> Decimal:
+    """The amount as it is written. The text of a float is the shortest one that stands for it. Raises ConfigError."""
     text = format(Decimal(repr(amount)), "f") if isinstance(amount, float) and amount == amount else str(amount)
     if isinstance(amount, bool) or not isinstance(amount, int | float | str) or not AMOUNT.fullmatch(text):
         raise ConfigError(source, path, amount, _AMOUNT)

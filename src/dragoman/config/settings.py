@@ -16,8 +16,11 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from dragoman.config.agents import AgentEntry
+from dragoman.config.budgets import Budget
 from dragoman.config.prices import NO_PRICES, Prices
+from dragoman.config.teams import TeamEntry
 from dragoman.dialects.registry import PROFILES
+from dragoman.model.task import TOKENS_MAX
 from dragoman.store.path import ALLOWED, store_path
 
 _Number = TypeVar("_Number", int, float)
@@ -258,7 +261,7 @@ class Setting(Struct, frozen=True, kw_only=True):
 
 DAY = 86_400.0
 
-TABLES = ("prices", "agents")
+TABLES = ("prices", "teams", "budgets", "agents")
 """The fields of `Config` that only the file can hold, as tables."""
 
 
@@ -372,6 +375,18 @@ class Config(Struct, frozen=True, kw_only=True):
         "process table: better in the environment, or in api_key_file.",
     ] = None
     api_key_file: Annotated[str | None, TEXT, "File that holds nothing but that key."] = None
+    secret_key: Annotated[
+        str | None,
+        TEXT,
+        "Key that seals the secrets of agents added by the API: 32 bytes in base64. Of several, separated by commas, "
+        "the first one seals. Better in the environment, or in secret_key_file.",
+    ] = None
+    secret_key_file: Annotated[str | None, TEXT, "File that holds nothing but that key, or several, one a line."] = None
+    agents_api_allow_hosts: Annotated[
+        tuple[str, ...],
+        HOSTS,
+        "Hosts that agents added by the API may be at, whatever their address; all others are on the open internet.",
+    ] = ()
     admin_runs_workers: Annotated[
         bool,
         BOOLEAN,
@@ -409,6 +424,12 @@ class Config(Struct, frozen=True, kw_only=True):
     max_text: Annotated[
         int, whole(1024, 1 << 31), "Most characters of one text in a message; bytes of files are not counted."
     ] = 4 * 1024 * 1024
+    max_tokens_per_report: Annotated[
+        int,
+        whole(1, TOKENS_MAX),
+        "Most tokens in one report of usage; a larger report, like one with negative numbers, is not counted, and the "
+        "log says so.",
+    ] = 100_000_000
     max_values: Annotated[
         int,
         whole(1000, 100_000_000),
@@ -430,6 +451,17 @@ class Config(Struct, frozen=True, kw_only=True):
     max_daily_tasks: Annotated[
         int, whole(0, 1 << 31), "Tasks that one caller may create in a day (UTC); 0 sets no limit."
     ] = 0
+    max_tasks_per_context: Annotated[
+        int,
+        whole(0, 1 << 31),
+        "Tasks that one conversation may have, those that agents delegate included; 0 sets no limit.",
+    ] = 0
+    budget_webhook: Annotated[
+        str | None, URL, "URL that is called when a budget passes one of its thresholds, whatever its address."
+    ] = None
+    budget_webhook_secret: Annotated[
+        str | None, TEXT, "Secret by which these calls are signed (Standard Webhooks); better in the environment."
+    ] = None
     max_page_bytes: Annotated[
         int,
         whole(1024, 1 << 31),
@@ -462,6 +494,11 @@ class Config(Struct, frozen=True, kw_only=True):
     blocking_timeout_s: Annotated[
         float, seconds(0.01, DAY), "How long a blocking send waits before it answers with the task as it is."
     ] = 300.0
+    mcp_task_after_s: Annotated[
+        float,
+        seconds(0, DAY),
+        "How long a call of MCP works before it becomes a task, if its client knows tasks; 0 makes it one at once.",
+    ] = 2.0
     keepalive_s: Annotated[float, seconds(0.01, 3600), "Silence in a stream after which a comment is sent."] = 15.0
     cancel_grace_s: Annotated[
         float, seconds(0, 3600), "How long a canceled agent may clean up before its task is canceled without it."
@@ -476,11 +513,21 @@ class Config(Struct, frozen=True, kw_only=True):
         seconds(0, 30 * DAY),
         "How long an agent that asked a question stays in memory; an answer after that runs it again and replays it.",
     ] = 600.0
+    suspend_after_s: Annotated[
+        float,
+        seconds(0, DAY),
+        "An agent that sleeps for longer does not stay in memory; the end of its sleep runs it again and replays it.",
+    ] = 5.0
+    max_steps: Annotated[
+        int,
+        whole(1, 1_000_000),
+        "Most steps and sleeps of an agent that one task records; it fails at one more.",
+    ] = 10_000
 
     agent_absent_s: Annotated[
         float,
         seconds(1, 30 * DAY),
-        "How long the tasks of an agent that no replica serves wait for one, before they fail. Only with PostgreSQL.",
+        "How long tasks wait for an agent, or a `steps_version` of it, that no replica serves, before they fail.",
     ] = 300.0
 
     task_retention: Annotated[timedelta | None, DURATION, "How long a task is kept after it ends, or forever."] = (
@@ -575,17 +622,52 @@ class Config(Struct, frozen=True, kw_only=True):
     oidc_session_s: Annotated[
         float, seconds(0, 604_800), "How long such a session lasts; 0: as long as the ID token is valid."
     ] = 0.0
+    openai_question_mark: Annotated[
+        bool,
+        BOOLEAN,
+        "End the question of a chat completion with a mark, which Markdown does not show and by which its answer is "
+        "recognised.",
+    ] = True
+    openai_conversation_header: Annotated[
+        str | None,
+        HEADER,
+        "Header in which your chat interface sends the id of its conversation, like X-OpenWebUI-Chat-Id.",
+    ] = None
+    openai_reply_within_s: Annotated[
+        float,
+        seconds(0, 604_800),
+        "How long after a question earlier turns alone may say which task an answer belongs to; 0: never.",
+    ] = 3600.0
     metrics: Annotated[bool, BOOLEAN, "Serve /metrics for Prometheus."] = True
     telemetry: Annotated[
         bool, BOOLEAN, "Send spans and metrics by OTLP; the OTEL_* variables configure it; needs dragoman[otel]."
     ] = False
     telemetry_prefix: Annotated[str, NAME, "Prefix of the names of spans and metrics."] = "dragoman"
+    telemetry_genai: Annotated[
+        bool,
+        BOOLEAN,
+        "Send spans by OpenTelemetry's conventions for generative AI, too: invoke_agent, chat, execute_tool. It turns "
+        "telemetry on.",
+    ] = False
+    telemetry_capture_content: Annotated[
+        bool,
+        BOOLEAN,
+        "Put messages, and arguments and results of tools, into the spans of telemetry_genai: they may hold secrets.",
+    ] = False
     tasks: Annotated[
         bool, BOOLEAN, "Create tasks. If false, A2A calls run nothing and are answered with an empty task."
     ] = True
 
     prices: Prices = NO_PRICES
+    teams: tuple[TeamEntry, ...] = ()
+    budgets: tuple[Budget, ...] = ()
     agents: tuple[AgentEntry, ...] = ()
+
+    @property
+    def begins_empty(self) -> bool:
+        """Whether it may serve without an agent of its own: a setting is there that only agents of the API need."""
+        given = self.secret_key is not None or self.secret_key_file is not None or bool(self.agents_api_allow_hosts)
+        return given and self.profile is None and self.tasks
 
     @property
     def scheme(self) -> str:

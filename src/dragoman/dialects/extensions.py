@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from dragoman.model.acting_chain import Chain, read_chain
 from dragoman.model.card import AgentExtension
 from dragoman.model.task import Progress, Record, TaskHead, Usage
 
@@ -17,6 +18,10 @@ PROGRESS = "urn:dragoman:progress:v1"
 USAGE = "urn:dragoman:usage:v1"
 """`{"inputTokens", "outputTokens", "totalTokens", "durationMs"}`, in the metadata of tasks and of final updates."""
 
+
+SLEEP = "urn:dragoman:sleep:v1"
+"""`{"until"}`, in the metadata of the status update with which a task goes to sleep: when it wakes, spelled like any
+other timestamp."""
 
 UNREADABLE = "urn:dragoman:unreadable:v1"
 """`true`, in the metadata of tasks, and alone there: the server's record of the task is damaged. Id, context, state and
@@ -32,6 +37,11 @@ PARENT = "urn:dragoman:parent:v1"
 LINEAGE = "urn:dragoman:lineage:v1"
 """`["server/agent", …]`, in the metadata of messages between agents: the chain of agents that a message came through,
 in order.
+"""
+
+ACTING = "urn:dragoman:acting:v1"
+"""`[{"subject", "actors", "client", "issuer", "audience", "scope", "at"}, …]`, in the metadata of messages between
+Dragomans: the acting chain so far (`model.acting_chain`), as its sender tells it.
 """
 
 DEDUPE = "urn:dragoman:dedupe:v1"
@@ -72,6 +82,11 @@ def dedupes_s(extensions: Sequence[dict[str, Any]]) -> float:
     return float(match[1]) if match else 0.0
 
 
+def told_chain(metadata: dict[str, Any] | None) -> Chain:
+    """The acting chain that came with a message: of another server, or of the task that delegated ours."""
+    return () if not metadata or ACTING not in metadata else read_chain(metadata[ACTING])
+
+
 def parent_metadata(head: TaskHead) -> dict[str, Any]:
     """Build the value under PARENT for a task that has a parent."""
     return {"taskId": head.parent, "agent": head.lineage[-1] if head.lineage else ""}
@@ -91,9 +106,14 @@ def unreadable_metadata(record: Record) -> dict[str, Any]:
 
 
 def usage_metadata(usage: Usage | None, duration_ms: int | None) -> dict[str, Any]:
-    """Build the value under USAGE; usage that the agent did not report is three zeros."""
+    """Build the value under USAGE; usage that the agent did not report is three zeros.
+
+    `cachedTokens` is there if a cache had some of the tokens that went in.
+    """
     used = usage or Usage()
     value = {"inputTokens": used.input_tokens, "outputTokens": used.output_tokens, "totalTokens": used.total_tokens}
+    if used.cached_tokens:
+        value["cachedTokens"] = used.cached_tokens
     if duration_ms is not None:
         value["durationMs"] = duration_ms
     return value

@@ -215,13 +215,13 @@ STATUSES: Mapping[type[A2AError], int] = {
 
 
 def error_code(error: A2AError, table: Mapping[type[A2AError], int]) -> int:
-    """Return the error's code in `table`."""
-    return table.get(type(error), INTERNAL)
+    """Return the code of the error's class in `table`, or of its nearest base class that has one."""
+    return next((table[kind] for kind in type(error).__mro__ if kind in table), INTERNAL)
 
 
 def error_status(error: A2AError) -> int:
     """Return the HTTP status of a JSON-RPC answer with the error."""
-    return STATUSES.get(type(error), 200)
+    return next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 200)
 
 
 def encode_error(number: int, message: str, data: dict[str, Any] | None) -> bytes:

@@ -20,7 +20,7 @@ from dragoman.store.api import Append
 from dragoman.store.outbox import Delivery, Registration
 
 
-class Step(Struct, frozen=True, kw_only=True):
+class WebhookStep(Struct, frozen=True, kw_only=True):
     """One event of a task for its webhooks. `state` is the state after it, `whole` are the artifacts that it completed.
 
     `event` None means that nothing happened: a webhook was registered and gets the task as it stands. `stands` returns
@@ -62,12 +62,12 @@ class Announcer(Protocol):
         ...
 
     def deliveries(
-        self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
+        self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[WebhookStep], put_off: PutOff
     ) -> tuple[tuple[Delivery, ...], PutOff]:
         """Render the deliveries of `steps` to `configs`, in order. Also returns what is put off after them."""
         ...
 
-    def possible_bodies(self, head: TaskHead, step: Step, dialect: str) -> Iterable[bytes]:
+    def possible_bodies(self, head: TaskHead, step: WebhookStep, dialect: str) -> Iterable[bytes]:
         """Render all that `step` may have reported in a dialect, whatever was put off before it."""
         ...
 
@@ -156,9 +156,9 @@ class Audience:
         self._announcer.wake()
 
 
-def standing_step(record: Record) -> Step:
+def standing_step(record: Record) -> WebhookStep:
     """The step that reports the current task."""
-    return Step(seq=record.seq, event=None, state=record.state, stands=lambda: record)
+    return WebhookStep(seq=record.seq, event=None, state=record.state, stands=lambda: record)
 
 
 def joined(configs: Sequence[PushConfig], config: PushConfig) -> tuple[PushConfig, ...]:
@@ -183,7 +183,7 @@ def states_wanted(configs: Iterable[PushConfig]) -> frozenset[str] | None:
 
 def steps_of(
     fold: Fold, events: Sequence[Event], after: Record | None, states: frozenset[str] | None = None
-) -> list[Step]:
+) -> list[WebhookStep]:
     """The steps to report of `events`: each status, and each complete artifact. `fold` is the task before them.
 
     `after` is the task after all of them, if known; it saves folding them again. With `states` (see `states_wanted`)
@@ -191,7 +191,7 @@ def steps_of(
     """
     if states is not None:
         return _status_steps(fold, events, after, states)
-    steps: list[Step] = []
+    steps: list[WebhookStep] = []
     ahead = _Ahead(fold, events, after)
     state = fold.status.state if fold.status is not None else TaskState.SUBMITTED
     still_open = dict.fromkeys(fold.open_artifacts)
@@ -218,14 +218,16 @@ def steps_of(
             case _:
                 continue
         stands, seq = _Stands(ahead, index), fold.seq + index + 1
-        step = Step(seq=seq, event=event, state=state, stands=stands, whole=whole, changes=changes, again=again)
+        step = WebhookStep(seq=seq, event=event, state=state, stands=stands, whole=whole, changes=changes, again=again)
         steps.append(step)
     return steps
 
 
-def _status_steps(fold: Fold, events: Sequence[Event], after: Record | None, states: frozenset[str]) -> list[Step]:
+def _status_steps(
+    fold: Fold, events: Sequence[Event], after: Record | None, states: frozenset[str]
+) -> list[WebhookStep]:
     """The steps of `steps_of` for webhooks that want only some states: most events cost them nothing."""
-    steps: list[Step] = []
+    steps: list[WebhookStep] = []
     ahead = _Ahead(fold, events, after)
     state = fold.status.state if fold.status is not None else TaskState.SUBMITTED
     for index, event in enumerate(events):
@@ -238,7 +240,7 @@ def _status_steps(fold: Fold, events: Sequence[Event], after: Record | None, sta
             continue
         if SPELLED[state] in states:
             stands, seq = _Stands(ahead, index), fold.seq + index + 1
-            steps.append(Step(seq=seq, event=event, state=state, stands=stands, changes=changes))
+            steps.append(WebhookStep(seq=seq, event=event, state=state, stands=stands, changes=changes))
     return steps
 
 

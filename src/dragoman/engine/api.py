@@ -6,23 +6,30 @@ Invariant: an agent knows nothing of streams, and nothing of the engine beyond t
 
 from asyncio import Future, get_running_loop
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.engine.bounds import Bounds, flag, integer
-from dragoman.engine.bounds import usage as check_usage
-from dragoman.engine.words import WORKING, Ask, End, Note, Say, Waiting, Working
+from dragoman.engine.bounds import name as check_name
+from dragoman.engine.state_space import StateSpace
+from dragoman.engine.switches import Switches
+from dragoman.engine.usage_reports import admit_usage
+from dragoman.engine.words import WORKING, Ask, End, Note, Say, Sleep, Step, StepDone, Waiting, Working
 from dragoman.engine.words import Delegation as Delegation
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, AgentOffline
-from dragoman.model.events import ArtifactChunk, Delegated
+from dragoman.model.events import ArtifactChunk, Delegated, Stepped
+from dragoman.model.headers import CREDENTIALS, SUBJECT, RequestHeaders, TaskHeaders
 from dragoman.model.message import Artifact, Message, Part
-from dragoman.model.operations import CallerCredentials, CompleteTask, UpdateStatus
+from dragoman.model.operations import CompleteTask, UpdateStatus
 from dragoman.model.principal import Principal
-from dragoman.model.task import Record, TaskHead, TaskState, Usage
+from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState, Usage
+from dragoman.store.state import StateKind
 from dragoman.store.worker_leases import WorkerLease
+from dragoman.telemetry.counts import UpstreamCalls
 from dragoman.telemetry.job_group import JobGroup
 
 
@@ -90,6 +97,11 @@ def came_to(delegated: Delegated, order: Delegation) -> Delegated:
 Hear = Callable[[ArtifactChunk], Awaitable[None]]
 """Receives the artifact chunks of a delegated task as they arrive."""
 
+Execute = Callable[[str], Awaitable[StepDone]]
+"""Executes a step. It gets the key of the step, which is the same whoever executes it: for the other side, to tell a
+repetition. An exception that it raises is not recorded.
+"""
+
 
 class Past(Protocol):
     """The past that the agent of a run may read, beside its task, which `head` names."""
@@ -125,8 +137,13 @@ class Sink(Protocol):
         ...
 
     @property
-    def shown(self) -> CallerCredentials | None:
-        """See `Run.shown`."""
+    def headers(self) -> TaskHeaders | None:
+        """The headers that the agent is given of the requests with the newest messages; None if they are not here."""
+        ...
+
+    @property
+    def gives_headers(self) -> bool:
+        """Whether the agent is given any headers, if a request has them."""
         ...
 
     @property
@@ -137,6 +154,11 @@ class Sink(Protocol):
     @property
     def record(self) -> Record:
         """The task with everything that the sink has taken so far."""
+        ...
+
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """See `Run.notes`."""
         ...
 
     def check(self) -> None:
@@ -163,6 +185,20 @@ class Sink(Protocol):
         """Take an order, and wait for its outcome, whatever that is."""
         ...
 
+    async def step(self, word: Step, execute: Execute) -> Stepped:
+        """Return the recorded outcome of a step; or execute it, record its outcome, and return that once it is
+        committed. A `soon` step is not waited for."""
+        ...
+
+    async def sleep(self, word: Sleep) -> None:
+        """Return when the sleep is over. A long one ends the run, and a later run returns from it."""
+        ...
+
+    async def patched(self, name: str) -> bool:
+        """Whether the task is to go the way of a change of its agent's code. It is, unless a run from before the change
+        has come further than here. The answer is the same in every run of the task."""
+        ...
+
     async def written(self) -> None:
         """Wait until everything taken so far is committed."""
         ...
@@ -173,6 +209,14 @@ class Sink(Protocol):
 
     async def request_metadata(self, message: Message) -> dict[str, Any] | None:
         """The metadata of the request that brought an answer of the caller."""
+        ...
+
+    async def state(self, kind: StateKind, *, wide: bool = False, shared: bool = False) -> StateSpace | None:
+        """The stored state of the conversation, or of the caller if it is `wide`; None if the run has none.
+
+        A wide one that is `shared` is that of all callers, and so is each where the agent's memory is shared. A run
+        that may still answer with a Message becomes a task first. One of an agent that makes no task has none.
+        """
         ...
 
     async def past(self, *, context: bool = False) -> Past:
@@ -189,7 +233,8 @@ class Run:
     are replayed after a restart, emitted events are dropped and `ask` returns the recorded answer; the agent cannot
     tell. Every method raises CancelledError once the run has been fenced.
 
-    `message` made the task, also when this run resumes it after a restart. `epoch` is the task's when the run began: 1
+    `message` made the task, also when this run resumes it after a restart. `present` is that message until a question
+    is answered; then it is the latest answer. `epoch` is the task's when the run began: 1
     if nobody has worked on it before. `traceparent` is the trace that the agent's own calls continue (W3C Trace
     Context); None if nobody traces.
     """
@@ -200,6 +245,7 @@ class Run:
         "extensions",
         "head",
         "message",
+        "present",
         "principal",
         "sink",
         "skill",
@@ -219,7 +265,7 @@ class Run:
         traceparent: str | None = None,
     ) -> None:
         self.head = head
-        self.message = message
+        self.message = self.present = message
         self.sink = sink
         self.bounds = bounds
         self.epoch = epoch
@@ -241,9 +287,26 @@ class Run:
         return self.sink.canceled
 
     @property
-    def shown(self) -> CallerCredentials | None:
-        """The caller's credentials, if an agent passes them on. They are kept only until the process ends."""
-        return self.sink.shown
+    def shown(self) -> RequestHeaders | None:
+        """The caller's latest credentials, if the agent is given them; None if they are not here, or there were none.
+
+        They are kept only until the process ends.
+        """
+        kept = self.sink.headers
+        return None if kept is None else kept.newest.credentials
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """The listed headers of the request that brought the `present` message, by their names in lower case.
+
+        None if they are lost: they are never stored, so that a run that goes on elsewhere or after a restart has none.
+        Raises RuntimeError if the agent lists no headers.
+        """
+        if not self.sink.gives_headers:
+            raise RuntimeError(NO_HEADERS_LISTED.format(self.head.agent))
+        kept = self.sink.headers
+        request = None if kept is None else kept.find_request(self.present.message_id)
+        return None if request is None else request.headers
 
     @property
     def lineage(self) -> tuple[str, ...]:
@@ -255,6 +318,11 @@ class Run:
         """The task with everything written and emitted so far."""
         return self.sink.record
 
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """The newest notes of the task, by their names; those of `record`, which takes longer to put together."""
+        return self.sink.notes
+
     async def noted(self) -> dict[str, str]:
         """The last note of an earlier task of the same context; empty if there is none."""
         return await (await self.sink.past()).note(self.head)
@@ -262,6 +330,18 @@ class Run:
     async def references(self) -> tuple[Record, ...]:
         """The caller's own tasks among those that the message names in `referenceTaskIds`."""
         return await (await self.sink.past()).references(self.head, self.message.reference_task_ids)
+
+    async def open_tasks(self, task_ids: Sequence[str]) -> set[str]:
+        """Those among tasks of the same caller that have not ended."""
+        if not task_ids:
+            return set()
+        found = await (await self.sink.past()).references(self.head, task_ids)
+        return {record.head.id for record in found if record.state not in TERMINAL}
+
+    async def state(self, kind: StateKind, *, wide: bool = False, shared: bool = False) -> StateSpace | None:
+        """A scope of the agent's stored state: see `Sink.state`."""
+        self.sink.check()
+        return await self.sink.state(kind, wide=wide, shared=shared)
 
     async def request_metadata(self, message: Message) -> dict[str, Any] | None:
         """The metadata of the request that brought a message of this task: the first one, or an answer."""
@@ -314,9 +394,14 @@ class Run:
         self.sink.check()
         self.sink.mark(Waiting(tuple(parts)).check(self.bounds))
 
-    def usage(self, usage: Usage) -> None:
-        """Add to the tokens used; written with the next status."""
-        self.sink.mark(check_usage(usage))
+    def usage(self, usage: Usage) -> bool:
+        """Add to the tokens used; written with the next status.
+
+        Returns whether they count. A report that is out of bounds does not: it is logged, and counted as uncertain.
+        """
+        admitted = admit_usage(usage, self.bounds, self.head)
+        self.sink.mark(admitted)
+        return not any(model.uncertain for model in admitted.models)
 
     def note(self, /, **note: str) -> None:
         """Keep a note for a later run of the task, which reads it from `record.note`. Callers never see it."""
@@ -345,7 +430,9 @@ class Run:
         `place`: see `engine.words.Ask`.
         """
         self.sink.check()
-        return await self.sink.ask(Ask(parts, auth, place=place).check(self.bounds))  # type: ignore[arg-type]  # a list, too
+        word = Ask(parts, auth, place=place).check(self.bounds)  # type: ignore[arg-type]  # a list, too
+        self.present = await self.sink.ask(word)
+        return self.present
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
         """Give a task to another agent of this server, on behalf of the same caller, and wait for its outcome.
@@ -357,6 +444,36 @@ class Run:
         order = order.check(self.bounds, self.message.parts)
         return came_to(await self.sink.delegate(order, hear), order)
 
+    async def patched(self, name: str) -> bool:
+        """Whether the task is to go the way of a change of its agent's code: see `Sink.patched`."""
+        self.sink.check()
+        said = check_name("name", name)
+        if not said:
+            raise ValueError("name is empty: give the change a name")
+        return await self.sink.patched(said)
+
+    async def step(self, word: Step, execute: Execute) -> Stepped:
+        """Return the recorded outcome of a step, or execute it and record its outcome: see `Sink.step`.
+
+        Executed at least once, recorded once: a run never executes a step that its task's log holds. A process that was
+        paused for longer than its lease may do so; its outcome is refused then.
+        """
+        self.sink.check()
+        return await self.sink.step(word.check(self.bounds), execute)
+
+    async def sleep(self, word: Sleep) -> None:
+        """Let nobody work on the task for a time, which is never cut short by a restart: see `Sink.sleep`.
+
+        A long sleep ends the run: its agent is cancelled, and a later run begins when the task wakes.
+        """
+        self.sink.check()
+        await self.sink.sleep(word.check(self.bounds))
+
+
+NO_HEADERS_LISTED = (
+    "ctx.headers: agent {!r} lists no headers of its callers' requests: give Agent(…, headers=[…]) their names, or the "
+    "agent's table of the configuration; a test may give run(…, headers={{…}})"
+)
 
 DirectMode = bool | Literal["auto"]
 """Whether an agent answers with a Message instead of a task."""
@@ -364,6 +481,12 @@ DirectMode = bool | Literal["auto"]
 DIRECT_WAIT_S = 1.0
 """How long a run may answer with a Message before it becomes a task. A caller sees nothing of the run until then."""
 
+
+MemoryReach = Literal["caller", "shared"]
+"""Whom the state of an agent is for that outlives a conversation: each caller apart, or all of them."""
+
+StepUncertain = Literal["fail", "ask"]
+"""The way in which a task goes on after a crash in a step that must not be executed twice."""
 
 RunnerKind = Literal["python", "worker", "upstream", "other"]
 """Where an agent's code is, for operators. A model, a program and a class of one's own are `other`."""
@@ -376,32 +499,60 @@ class Traits(Struct, frozen=True, kw_only=True):
     at the first thing that a Message cannot hold, or after `direct_wait_s`. A `restartable` one may be run again from
     the start after a crash. A `one_message` runner takes no further message while it works. A run that works for longer
     than `deadline_s` at a stretch is stopped, and its task fails; the time in which it waits for an answer does not
-    count. A later run of a task `repeats` what an earlier one said, from the beginning, or it `resumes` where that one
-    was, which it reads from the record: then nothing replaces what a dead run emitted.
+    count. Where nobody knows whether a step was executed that must not be executed twice (`step_uncertain`), the task
+    fails, or asks its caller. A later run of a task `repeats` what an earlier one said, from the beginning, or it
+    `resumes` where that one was, which it reads from the record: then nothing replaces what a dead run emitted.
 
-    The other facts are about agents elsewhere, or with room for a few tasks only. With `waits` a task stays
-    `submitted` until its run says `working`. With `speaks_soon` that word is held back briefly, to be written with
-    the agent's first event, which is usually on its way by then; it saves a commit. With `may_refuse` a run may find
-    that nobody takes the task on at present (`Ended.retry_after_s`). With `leasable` a worker process may serve the
-    agent, although its `direct` is "auto". With `forwards` callers' own credentials are passed on to another server,
-    so that they may come with a request. `kind` is for operators and decides nothing about a task.
-    The tasks of an agent `by_workers` have no runs here: worker processes take them from the queue
-    (`engine.worker_tasks`).
+    The other facts are about agents elsewhere, or with room for a few tasks only. With `begins_noted` a new task has
+    the notes of `begin_note` from its first write. With `waits` it stays `submitted` until its run says `working`. With
+    `speaks_soon` that word is held back briefly, to be written with the agent's first event, which is usually on its
+    way by then; it saves a commit. With `may_refuse` a run may find that nobody takes the task on at present
+    (`Ended.retry_after_s`). With `leasable` a worker process may serve the agent, although its `direct` is "auto". With
+    `forwards` callers' own credentials are passed on to another server, so that they may come with a request. With
+    `exchanges` callers' tokens are exchanged for others, and go nowhere else. `kind` is for operators and decides
+    nothing about a task, and so does the `provider` of its model, as spans of generative AI name it. The tasks of an
+    agent `by_workers` have no runs here: worker processes take them from the queue (`engine.worker_tasks`). One that
+    keeps `checkpoints` or `sessions` of its framework in the store goes on from them. A task that began with a
+    `steps_version` goes on with that version of the agent's code alone (`engine.code_versions`); empty: with any.
     """
 
     direct: DirectMode = False
     direct_wait_s: float = DIRECT_WAIT_S
     restartable: bool = False
+    step_uncertain: StepUncertain = "fail"
+    memory: MemoryReach = "caller"
+    checkpoints: bool = False
+    sessions: bool = False
     later_run: Literal["repeats", "resumes"] = "repeats"
     one_message: bool = False
     deadline_s: float | None = None
     waits: bool = False
+    begins_noted: bool = False
     speaks_soon: bool = False
     may_refuse: bool = False
     leasable: bool = False
+    headers: tuple[str, ...] = ()
     forwards: bool = False
+    exchanges: bool = False
     by_workers: bool = False
+    steps_version: str = ""
     kind: RunnerKind = "other"
+    provider: str = ""
+
+    def keeps(self, kind: StateKind) -> bool:
+        """Whether the agent's runs have stored state of that kind."""
+        return {"checkpoint": self.checkpoints, "session": self.sessions}.get(kind, True)
+
+    @property
+    def header_names(self) -> tuple[str, ...]:
+        """The names of all headers that the agent is given, credentials included."""
+        if self.forwards:
+            return (*self.headers, *CREDENTIALS)
+        return (*self.headers, SUBJECT) if self.exchanges else self.headers
+
+    def choose_headers(self, kept: TaskHeaders | None) -> TaskHeaders | None:
+        """Return those headers of a task's requests that the agent is given; None if there are none here."""
+        return None if kept is None else kept.restricted_to(self.header_names)
 
 
 class CheckResult(Struct, frozen=True):
@@ -410,6 +561,61 @@ class CheckResult(Struct, frozen=True):
     ok: bool
     what: str
     fix: str = ""
+
+
+LIFESPAN_TIMEOUT_S = 30.0
+"""How long a lifespan may take to open, unless the agent says otherwise."""
+
+
+class Lifespan(Protocol):
+    """A context that a user's function opens in a process, as long as agents are served."""
+
+    @property
+    def name(self) -> str:
+        """Its kind, function and file, for messages: `its lifespan open_pool (agents.py:12)`."""
+        ...
+
+    @property
+    def subject(self) -> object:
+        """The function. Lifespans of one function are one."""
+        ...
+
+    @property
+    def takes_agent(self) -> bool:
+        """Whether it is entered for each of its agents, and gets it; else it is entered once for all that have it."""
+        ...
+
+    def manager(self, agent: "Runner") -> AbstractAsyncContextManager[Any]:
+        """Make the context manager. It is not entered yet."""
+        ...
+
+
+class EndpointFacts(Protocol):
+    """A member of a pool that a runner asks by itself, as operators see it.
+
+    `state` is that of its breaker, `busy` counts the calls that are under way, and `calls` those since the start.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def place(self) -> str: ...
+
+    @property
+    def order(self) -> int: ...
+
+    @property
+    def weight(self) -> int: ...
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def busy(self) -> int: ...
+
+    @property
+    def calls(self) -> UpstreamCalls: ...
 
 
 @runtime_checkable
@@ -422,6 +628,10 @@ class Runner(Protocol):
 
     profile: Profile
     traits: Traits
+    lifespan: Lifespan | None = None
+    """It is opened before the first task and closed after the last one."""
+    lifespan_timeout_s: float = LIFESPAN_TIMEOUT_S
+    """How long opening it may take, and closing it."""
 
     @property
     def offline(self) -> bool:
@@ -441,13 +651,67 @@ class Runner(Protocol):
         """The worker processes that do its tasks, if its traits say `by_workers`."""
         return None
 
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The names of the members of its pool, in their order; none if it has one upstream, or is none elsewhere."""
+        return ()
+
+    @property
+    def endpoints(self) -> Sequence[EndpointFacts]:
+        """The endpoints of its model, if there are several."""
+        return ()
+
+    def heed(self, switches: Switches) -> None:
+        """Give no member of its pool that operators have switched any new task from now on."""
+        return
+
     def refusal(self) -> A2AError:
         """The error for a send while it is offline."""
         return AgentOffline(self.profile.id)
 
+    async def begin_note(self, head: TaskHead, past: Past) -> Mapping[str, str]:
+        """The notes of a new task whose head this is, if the traits say that it begins with some.
+
+        Raises A2AError if the task cannot be taken on at present.
+        """
+        return {}
+
     def limit(self, deadline_s: float) -> None:
         """Stop the runs that begin from now on after `deadline_s`."""
         self.traits = replace(self.traits, deadline_s=deadline_s)
+
+    def keep_no_checkpoints(self) -> None:
+        """Keep nothing of a framework between tasks, as a table of the configuration says.
+
+        Raises TypeError if the agent keeps no checkpoints anyway.
+        """
+        if not self.traits.checkpoints:
+            raise TypeError("is for graphs of LangGraph that were compiled without one: leave it out")
+        self.traits = replace(self.traits, checkpoints=False, restartable=False)
+
+    def keep_no_sessions(self) -> None:
+        """As `keep_no_checkpoints`, for an agent that keeps sessions."""
+        if not self.traits.sessions:
+            raise TypeError(
+                "is for agents of the OpenAI Agents SDK and Google ADK without sessions of their own: leave it out"
+            )
+        self.traits = replace(self.traits, sessions=False, restartable=False)
+
+    def name_steps(self, steps_version: str) -> None:
+        """Set `steps_version` of the traits anew, as a table of the configuration says."""
+        self.traits = replace(self.traits, steps_version=steps_version)
+
+    def share_memory(self, reach: MemoryReach) -> None:
+        """Set `memory` of the traits anew, as a table of the configuration says."""
+        self.traits = replace(self.traits, memory=reach)
+
+    def name_headers(self, headers: tuple[str, ...]) -> None:
+        """Set `headers` of the traits anew, as a table of the configuration says."""
+        self.traits = replace(self.traits, headers=headers)
+
+    def forward_credentials(self, forwards: bool) -> None:
+        """Set `forwards` of the traits anew, as a table of the configuration says."""
+        self.traits = replace(self.traits, forwards=forwards)
 
     def answer_directly(self, direct: DirectMode, wait_s: float) -> None:
         """Set `direct` and `direct_wait_s` of the traits anew, as a table of the configuration says.
@@ -455,6 +719,23 @@ class Runner(Protocol):
         Raises ValueError or TypeError; TypeError if only its code may say so.
         """
         raise TypeError(f'give the {type(self).__name__} itself traits = Traits(direct="auto")')
+
+    def adopt(self, lifespan: Lifespan) -> None:
+        """Take the lifespan of the module in which the agent is, unless it has one of its own."""
+        if self.lifespan is None:
+            self.lifespan = lifespan
+
+    def bound_lifespan(self, timeout_s: float) -> None:
+        """Set `lifespan_timeout_s` anew, as a table of the configuration says."""
+        self.lifespan_timeout_s = timeout_s
+
+    def lifespans(self) -> tuple[Lifespan, ...]:
+        """All lifespans of this agent, in the order in which they are entered. They are left in the reverse order."""
+        return () if self.lifespan is None else (self.lifespan,)
+
+    def take_state(self, lifespan: Lifespan, yielded: Any) -> None:
+        """Take what one of its `lifespans` yields, before `open`."""
+        return
 
     async def open(self, group: JobGroup) -> None:
         """Get ready before the first task, within a bounded time. Work beside tasks runs in `group`, where its

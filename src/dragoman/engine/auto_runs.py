@@ -13,6 +13,7 @@ from dragoman.engine.errands import Errands
 from dragoman.engine.observer import Execution, Observer
 from dragoman.engine.runs.auto_run import AutoRun, Decided
 from dragoman.engine.runs.services import RunServices
+from dragoman.model.errors import A2AError
 from dragoman.model.task import TaskHead
 
 
@@ -31,7 +32,7 @@ class AutoRuns:
         """Start the run that `make` makes with its trace, which is to become a task or to answer with a Message."""
         execution: Execution | None = None
         if self._observer is not None:
-            execution = self._observer.executing(head.agent, head.id, head.traceparent)
+            execution = self._observer.executing(head, runner)
         traced = None if execution is None else execution.traceparent
         run = make(self._services, traced or head.traceparent)
         context = None if execution is None else execution.context
@@ -45,6 +46,12 @@ class AutoRuns:
         run.begin(asyncio_task, min(wait_s, runner.traits.deadline_s or wait_s))
         asyncio_task.add_done_callback(partial(self._done, run))
         return run
+
+    def stop(self, agent: str, error: A2AError) -> None:
+        """Stop the runs of an agent that are undecided. Their callers get the error."""
+        for run in tuple(self._runners):
+            if run.open and run.head.agent == agent:
+                run.drop(error)
 
     def take_execution(self, run: AutoRun) -> Execution | None:
         """Hand the observation of a run, if there is one, to the run of its task."""

@@ -24,6 +24,9 @@ NAME_MAX = 1024
 DEPTH_MAX = 64
 """Deepest nesting of a JSON value: callers accept none that is deeper (`max_depth`)."""
 
+MAX_TOKENS_PER_REPORT = 100_000_000
+"""More tokens than the longest context of a model has."""
+
 INTEGER_MAX = 1 << 53
 """The range of integers in JSON, which every reader keeps exact (RFC 8259 §6)."""
 
@@ -49,9 +52,25 @@ T = TypeVar("T")
 
 
 class Bounds(Struct, frozen=True):
-    """The checks. `max_text` is the setting of that name: most characters of one text."""
+    """The checks. `max_text` and `max_tokens_per_report` are the settings of these names: most characters of one text,
+    and most tokens of one report."""
 
     max_text: int = MAX_TEXT
+    max_tokens_per_report: int = MAX_TOKENS_PER_REPORT
+
+    def fault_in_usage(self, used: Usage) -> str:
+        """Why a report of tokens is not counted; empty if it is."""
+        most = self.max_tokens_per_report
+        parts: tuple[Usage | ModelUsage, ...] = (used, *used.models)
+        for part in parts:
+            numbers = part.input_tokens, part.output_tokens, part.total_tokens, part.cached_tokens
+            if min(numbers) >= 0 and max(numbers) <= most:
+                continue
+            for word, number in zip(("input", "output", "total", "cached"), numbers, strict=True):
+                if not 0 <= number <= most:
+                    shown = str(number) if abs(number) <= INTEGER_MAX else "beyond 2^53"
+                    return f"{word} is {shown}: must be from 0 to {most} (max_tokens_per_report)"
+        return ""
 
     def text(self, argument: str, value: object) -> str:
         """Check a text."""
@@ -255,6 +274,9 @@ def usage(used: Usage) -> Usage:
             tokens("input", each.input_tokens),
             tokens("output", each.output_tokens),
             tokens("total", each.total_tokens),
+            tokens("cached", each.cached_tokens),
+            each.upstream,
+            tokens("uncertain", each.uncertain),
         )
         for each in used.models
     ]
@@ -263,6 +285,7 @@ def usage(used: Usage) -> Usage:
         tokens("output", used.output_tokens),
         tokens("total", used.total_tokens),
         tuple(models),
+        tokens("cached", used.cached_tokens),
     )
 
 

@@ -5,6 +5,7 @@ task ends without it. A cancel that has begun is carried out, even if its caller
 """
 
 import asyncio
+from contextlib import suppress
 
 from dragoman.engine.effects import CancelChildren, Effects
 from dragoman.engine.hints import Hints
@@ -14,6 +15,8 @@ from dragoman.engine.policy import EngineSettings
 from dragoman.engine.runs.endings import OVERDUE, overdue_text
 from dragoman.engine.runs.run import TaskRun
 from dragoman.engine.supervisor import Supervisor
+from dragoman.engine.tasks import Tasks
+from dragoman.model.errors import TaskNotFound
 from dragoman.model.task import TaskState
 from dragoman.store.api import Refused, Store, StoreError
 
@@ -27,6 +30,7 @@ class Cancellations:
     def __init__(
         self,
         store: Store,
+        tasks: Tasks,
         supervisor: Supervisor,
         effects: Effects,
         settings: EngineSettings,
@@ -35,6 +39,7 @@ class Cancellations:
         hints: Hints | None,
     ) -> None:
         self._store = store
+        self._tasks = tasks
         self._leases = supervisor.leases
         self._runs = supervisor.runs
         self._ends = supervisor.ends
@@ -109,6 +114,10 @@ class Cancellations:
         while not (task.terminal or task.gone) and (self._runs.of(task) is not None or self._leases.is_elsewhere(task)):
             if not await task.followers.wait(task, self._loop, deadline):
                 return
+            if task.fold.steps and self._leases.is_elsewhere(task):
+                # It may sleep by now, which events alone do not say: then nobody heeds the mark until it wakes.
+                with suppress(StoreError, TaskNotFound):
+                    await self._tasks.catch_up(task)
 
     def _ask_to_stop(self, run: TaskRun) -> None:
         """Ask a run to stop, and have the tasks ended that it delegated."""

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
 
+from dragoman.dialects.extensions import ACTING, told_chain
 from dragoman.engine.api import Delegation, Hear, Runner
 from dragoman.engine.bounds import Bounds
 from dragoman.engine.delegated_tasks import DelegatedTasks
@@ -26,6 +27,7 @@ from dragoman.engine.subscriptions import Tail, TailServices
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.words import QUESTIONS, Say
+from dragoman.model.acting_chain import NOTE, Chain, joined_chain, metadata_of, spelled_chain
 from dragoman.model.errors import A2AError, AgentNotFound, AgentOffline, Unavailable
 from dragoman.model.events import ArtifactChunk, Delegated, Logged, StatusChanged
 from dragoman.model.ids import new_id, timestamp
@@ -165,11 +167,18 @@ class Delegations:
             deadlines.append(self._clock.now_ms() + int(order.timeout_s * 1000))
         origin = Origin(child_id, head.id, lineage, order.detach, min(deadlines, default=None))
         context_id = order.context_id or head.context_id
-        message = Message(message_id=f"{child_id}-0", role=Role.USER, parts=order.parts, context_id=context_id)
+        chain = _chain_of(run.log)
+        message = Message(
+            message_id=f"{child_id}-0",
+            role=Role.USER,
+            parts=order.parts,
+            context_id=context_id,
+            metadata={ACTING: metadata_of(chain)} if chain else None,
+        )
         send = SendMessage(message=message, skill=order.skill)
         while True:
             try:
-                taken = await self._send_as_caller(run, order.agent, send, origin)
+                taken = await self._send_as_caller(run, order.agent, send, run.present_id, origin)
             except StoreError:
                 await asyncio.sleep(self._retry_s)
                 continue
@@ -181,9 +190,11 @@ class Delegations:
             return taken.task
 
     async def _send_as_caller(
-        self, run: ParentRun, agent: str, send: SendMessage, origin: Origin | None = None
+        self, run: ParentRun, agent: str, send: SendMessage, source: str | None, origin: Origin | None = None
     ) -> AcceptedMessage:
         """Send to the agent as it is served now, on behalf of the parent's caller. Raises A2AError or StoreError.
+
+        `source` is the id of the caller's message to the parent whose headers go with it; None: the newest one.
 
         An answer to an agent that nobody serves, but was served lately, raises Unavailable.
         """
@@ -195,7 +206,7 @@ class Delegations:
             raise AgentNotFound(agent)
         serving.enter()
         try:
-            call = self._call(run, agent, send)
+            call = self._call(run, agent, send, source)
             if origin is None:  # an answer, which this run or another one of the parent may send again
                 call = replace(call, idempotency_key=send.message.message_id)
             taken = await self._send(runner, call, send, origin)
@@ -204,16 +215,16 @@ class Delegations:
         assert not isinstance(taken, Message)  # WORKS asks for a task
         return taken
 
-    def _call(self, run: ParentRun, agent: str, send: SendMessage) -> Call:
+    def _call(self, run: ParentRun, agent: str, send: SendMessage, source: str | None) -> Call:
         return Call(
             operation=send,
-            principal=Principal(run.head.owner, key=run.head.key),
+            principal=Principal(run.head.owner, key=run.head.key, team=run.head.team),
             agent=agent,
             dialect="1.0",
             mount=f"/agents/{agent}",
             manners=WORKS,
             traceparent=run.traceparent,
-            shown=run.log.shown,
+            shown=None if run.log.headers is None else run.log.headers.passed_on(source),
         )
 
     async def _settled(
@@ -280,7 +291,7 @@ class Delegations:
         send = SendMessage(message=message)
         while not child.terminal and (deadline is None or self._supervisor.loop.time() < deadline):
             try:
-                taken = await self._send_as_caller(run, head.agent, send)
+                taken = await self._send_as_caller(run, head.agent, send, answer.message_id)
                 taken.task.unpin()
                 if child.seq < taken.seq:  # an earlier try, or another run of the parent, has written it
                     await self._tasks.catch_up(child)
@@ -415,3 +426,14 @@ def _answer_id(child: Log, number: str) -> str:
 
 def _said(text: str) -> Message:
     return Message(message_id=new_id(), role=Role.AGENT, parts=(Part(text=text),))
+
+
+def _chain_of(parent: Log) -> Chain:
+    """The acting chain of a task, for the tasks that it delegates. Most tasks have neither come from another agent nor
+    exchanged a token, so that their records are not looked at."""
+    own = parent.fold.note_of(NOTE)
+    if not (own or parent.head.lineage):
+        return ()
+    history = parent.record().history
+    told = told_chain(history[0].metadata) if history else ()
+    return joined_chain(told, spelled_chain(own))

@@ -65,7 +65,7 @@ async def _cut_off(supervisor: Supervisor, run: TaskRun) -> None:
         return
     suspended = run.suspended
     run.abandon()
-    if suspended or run.runner.traits.restartable:
+    if suspended or (run.runner.traits.restartable or run.log.fold.steps):
         return
     try:
         async with asyncio.timeout(LEAVE_S):

@@ -12,7 +12,17 @@ from typing import assert_never
 from dragoman.engine.cancellations import Cancellations
 from dragoman.engine.delegated_tasks import DelegatedTasks
 from dragoman.engine.delegation import Delegations
-from dragoman.engine.effects import CancelChildren, ClaimSoon, Delegate, DropSuspended, Effect, Effects, StopOverdue
+from dragoman.engine.effects import (
+    CancelChildren,
+    ClaimSoon,
+    Delegate,
+    DropSuspended,
+    Effect,
+    Effects,
+    StopOverdue,
+    WeighSpending,
+)
+from dragoman.engine.overspending import Overspending
 from dragoman.engine.recovery import Recovery
 from dragoman.engine.supervisor import Supervisor
 from dragoman.model.events import Delegated
@@ -34,6 +44,7 @@ class EffectLoop:
         delegated: DelegatedTasks,
         delegations: Delegations,
         recovery: Recovery,
+        overspending: Overspending,
         *,
         claim_s: float,
     ) -> None:
@@ -43,6 +54,7 @@ class EffectLoop:
         self._delegated = delegated
         self._delegations = delegations
         self._recovery = recovery
+        self._overspending = overspending
         self._claim_s = claim_s
         self._jobs: JobGroup | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -103,6 +115,8 @@ class EffectLoop:
                 self._delegated.cancel_children(parent)
             case ClaimSoon(lost):
                 self._recovery.wake(lost=lost)
+            case WeighSpending(run):
+                self._overspending.weigh(run)
             case StopOverdue(task):
                 self._cancellations.stop_overdue(task)
             case DropSuspended(task):

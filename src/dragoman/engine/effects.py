@@ -16,6 +16,7 @@ claims its task, at the start, and among several replicas every `claim_s`.
 | `StopOverdue` | `Cancellations.stop_overdue` | `wanted` | the claim ends the task, or runs it again | it ends once |
 | `DropSuspended` | `Supervisor.drop_suspended` | `wanted` | a dead replica keeps no run | no run is left to drop |
 | `Delegate` | `Delegations.carry_out` | `wanted` | the next run delegates again | it is the same child |
+| `WeighSpending` | `Overspending.weigh` | the next report of the run | the same | it ends once |
 
 `Store.missing` is the query behind the hint that a delegated task was deleted elsewhere. `Store.overdue` is that of a
 timer that belongs to no effect: `DelegatedTasks.asks` ends a delegation that waits for an answer past its deadline. On
@@ -38,7 +39,7 @@ from dragoman.engine.log import Log
 from dragoman.engine.words import Say
 from dragoman.model.events import Delegated
 from dragoman.model.message import Message, Part
-from dragoman.model.task import TaskHead
+from dragoman.model.task import TaskHead, Usage
 
 
 class PassedAnswers(Protocol):
@@ -59,6 +60,11 @@ class ParentRun(Protocol):
     head: TaskHead
     log: Log
     traceparent: str | None
+
+    @property
+    def present_id(self) -> str | None:
+        """The id of the message that the run has read last; None if that is not known here."""
+        ...
 
     @property
     def replay(self) -> PassedAnswers:
@@ -93,7 +99,7 @@ class StopOverdue(Struct, frozen=True, eq=False):
 
 
 class DropSuspended(Struct, frozen=True, eq=False):
-    """Keep the suspended run of a task no longer, unless it goes on already."""
+    """Keep the run of a task that is suspended, or sleeps, no longer, unless it goes on already."""
 
     task: Log
 
@@ -112,10 +118,27 @@ class Delegate(Struct, frozen=True, eq=False):
     context: Context
 
 
+class SpendingRun(Protocol):
+    """A run that reports what it uses."""
+
+    head: TaskHead
+    used: Usage | None
+
+    async def stop_spending(self, budget: str) -> None:
+        """End the task, because a budget has less left than it has used. Raises StoreError."""
+        ...
+
+
+class WeighSpending(Struct, frozen=True, eq=False):
+    """End the task of a run if it has used more than its budgets have left."""
+
+    run: SpendingRun
+
+
 RunEffect = StopOverdue | DropSuspended | Delegate
 """The effects that runs want, and that no row tells of while their process lives."""
 
-Effect = CancelChildren | ClaimSoon | RunEffect
+Effect = CancelChildren | ClaimSoon | WeighSpending | RunEffect
 
 
 class Effects:

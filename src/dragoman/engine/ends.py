@@ -7,12 +7,14 @@ its later writes are refused (invariant 5).
 import logging
 from collections.abc import Callable
 
+from dragoman.admin.switches import Switch
 from dragoman.engine.leases import TaskLeases
 from dragoman.engine.log import Log
-from dragoman.engine.rules import Decision, EndTask
+from dragoman.engine.rules import Decision, EndTask, SwitchOff
 from dragoman.engine.runs.endings import closing, failed
 from dragoman.engine.runs.registry import Runs
-from dragoman.model.ids import Clock
+from dragoman.model.events import Intervened
+from dragoman.model.ids import Clock, timestamp
 from dragoman.model.task import TaskState, Usage
 from dragoman.store.api import Fenced, StoreError
 from dragoman.store.worker_leases import WORKER, WorkerLeases
@@ -21,6 +23,12 @@ log = logging.getLogger("dragoman.runs")
 
 INTERRUPTED_TEXT = "The run was interrupted by a restart of the server."
 """The text for the caller of a task whose run died with its process and cannot be repeated."""
+
+AGENT_DISABLED = "agent_disabled"
+"""The reason for programs of a task that was at work when an operator disabled its agent."""
+
+DISABLED_TEXT = "The agent was taken out of service."
+"""The text for the caller of such a task. The operator's own reason is for operators."""
 
 GONE_TEXT = "The run was interrupted, and its agent is not served any more."
 """The text for a task that was to be run again, but whose agent is gone."""
@@ -72,6 +80,28 @@ class TaskEnds:
         run = self._runs.of(task)
         if run is not None:  # it does not stop; the task has ended without it
             self._runs.leave_behind(run)
+
+    async def switch_off(self, task: Log, switch: Switch) -> None:
+        """Cancel a task at work because its agent was disabled, and leave its run behind, which was cut off before.
+
+        A task on which nobody works stays as it is. Raises StoreError, or Refused.
+        """
+
+        def decide(log: Log) -> Decision | None:
+            now_ms, run = self._clock.now_ms(), self._runs.of(log)
+            spent = used or (None if run is None else run.sink.used) or log.fold.usage
+            end = closing(log.head, TaskState.CANCELED, now_ms, DISABLED_TEXT, AGENT_DISABLED, spent)
+            reason = f"agent {log.head.agent} was disabled" + (f": {switch.reason}" if switch.reason else "")
+            return self._leases.decide(SwitchOff(Intervened(switch.by, "cancel", timestamp(now_ms), reason), end), log)
+
+        used = await self._used_by_worker(task) if task.row.holder == WORKER else None
+        had_run = self._runs.of(task) is not None
+        if await task.writes.append(task, decide) is None:
+            return
+        if (run := self._runs.of(task)) is not None:
+            self._runs.leave_behind(run)
+        if not had_run:
+            self.tell_runner(task)
 
     async def _used_by_worker(self, task: Log) -> Usage | None:
         """The tokens of a task, as its worker has told them; None if its lease has run out."""

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from dragoman.engine.api import Unreadable
 from dragoman.engine.handler import Answered
 from dragoman.model.errors import Forbidden, NotFound
-from dragoman.model.events import ArtifactChunk, Delegated, Event, Intervened, Logged, Noted
+from dragoman.model.events import ArtifactChunk, Delegated, Event, Intervened, Logged, Noted, StepBegun, Stepped
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.message import Message, Part
 from dragoman.model.operations import TaskPage
@@ -191,9 +191,9 @@ def event_has_files(event: Event) -> bool:
     """Whether any bytes of the event are in the blob store."""
     if isinstance(event, ArtifactChunk):
         return _any(event.artifact.parts)
-    if isinstance(event, Noted | Intervened):
+    if isinstance(event, Noted | Intervened | StepBegun):
         return False
-    if isinstance(event, Delegated):
+    if isinstance(event, Delegated | Stepped):
         return _any(every_part((event,)))
     return event.message is not None and _any(event.message.parts)
 

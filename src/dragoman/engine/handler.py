@@ -86,6 +86,13 @@ class Handler(Protocol):
         """Open the stream of a StreamMessage or Subscribe. Raises A2AError and nothing else."""
         ...
 
+    async def look(self, call: Call) -> Answered:
+        """Answer a GetTask or ListTasks of a binding that has to know where its caller's message belongs.
+
+        The caller is not shown the answer, so it needs no scope and is neither counted nor noted. Raises A2AError.
+        """
+        ...
+
     async def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
         """The dialect in which `principal` made this task of `agent` through `mount`; None if it did not make it."""
         ...

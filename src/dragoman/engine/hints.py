@@ -14,8 +14,7 @@ from dragoman.bus.api import PAGE_BYTES_MAX, Bus, Inbox, NoBus
 from dragoman.engine.log import Log, Page
 from dragoman.engine.peer_reader import PeerReader
 from dragoman.model.task import TERMINAL
-from dragoman.store.api import Append, Appended, Store
-from dragoman.store.worker_leases import WORKER
+from dragoman.store.api import NO_REPLICAS, Append, Appended, Store
 
 log = logging.getLogger("dragoman.hints")
 
@@ -80,7 +79,7 @@ class Hints:
         holder = append.holder if leases else None if released else task.row.holder
         offered = leases and append.holder != self._replica_id
         concerned = append.holder if offered else task.row.holder or task.row.keeper
-        to = concerned if concerned not in (self._replica_id, WORKER) else None
+        to = None if concerned == self._replica_id or concerned in NO_REPLICAS else concerned
         page: bytes | None = None
         wanted = to is not None or self._bus.wants(task.head.id)
         follows = written.epoch == task.row.epoch + leases and not task.outdated

@@ -5,6 +5,7 @@ Message. A repeated call is written once.
 """
 
 import asyncio
+from collections.abc import Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,20 +14,24 @@ from dragoman.engine import policy
 from dragoman.engine.api import Runner
 from dragoman.engine.auto_runs import AutoRuns
 from dragoman.engine.lineage import check_lineage, read_lineage
-from dragoman.engine.log import Log
+from dragoman.engine.log import Log, read_whole
 from dragoman.engine.policy import EngineSettings
-from dragoman.engine.rules import AddMessage, Decision, OperatorAnswer, decide, new_task
+from dragoman.engine.rights import Right
+from dragoman.engine.rules import NO_NOTE, AddMessage, Decision, OperatorAnswer, decide, new_task
 from dragoman.engine.runs.auto_run import AutoRun, BecameTask, Decided
 from dragoman.engine.runs.direct import DirectRun
 from dragoman.engine.runs.endings import refusal_of
 from dragoman.engine.runs.services import RunServices
+from dragoman.engine.spending import TaskSpending
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.tasks import Tasks
+from dragoman.engine.upstream_notes import MEMBER
 from dragoman.engine.webhooks import WebhookOperations
 from dragoman.engine.writes import Outcome, settle
 from dragoman.model.errors import (
     A2AError,
     InvalidParams,
+    QuestionClosed,
     TaskNotFound,
     Unavailable,
     UnsupportedOperation,
@@ -35,21 +40,27 @@ from dragoman.model.events import MessageReceived
 from dragoman.model.ids import new_id, new_write, timestamp, timestamp_ms
 from dragoman.model.message import Message
 from dragoman.model.operations import Call, PushConfig, SendMessage
-from dragoman.model.task import INTERRUPTED, TaskHead, Usage
+from dragoman.model.principal import KeyLimits
+from dragoman.model.task import TaskHead, Usage
 from dragoman.store.api import (
     Appended,
     Dedupe,
     NewTask,
     OutcomeUnknown,
+    OverBudget,
     OverQuota,
     Repeat,
     Store,
     StoreError,
     Unknown,
 )
+from dragoman.store.budgets import BudgetClaim
+from dragoman.store.members import TeamMembers
 from dragoman.store.outbox import Registration
 from dragoman.store.usage import AnswerUsage, used_by_answer
 from dragoman.store.worker_leases import WORKER
+
+NO_CLAIMS: tuple[BudgetClaim, ...] = ()
 
 
 class Origin(Struct, frozen=True):
@@ -88,8 +99,10 @@ class Intake:
         services: RunServices,
         settings: EngineSettings,
         webhooks: WebhookOperations | None,
+        spending: TaskSpending,
     ) -> None:
         self._store = store
+        self._spending = spending
         self._tasks = tasks
         self._supervisor = supervisor
         self._leases = supervisor.leases
@@ -101,6 +114,8 @@ class Intake:
         self._webhooks = webhooks
         self._undecided: dict[bytes, tuple[bytes, AutoRun]] = {}
         """The runs that may answer with a Message or become a task, by the key of their call, with its digest."""
+        self._answering: set[DirectRun] = set()
+        """The runs under way that answer with a Message."""
 
     async def take(
         self, runner: Runner | None, call: Call, send: SendMessage, origin: Origin | None = None
@@ -109,7 +124,8 @@ class Intake:
 
         Without a `runner` the agent is served by other replicas only: the task is left to them.
         Returns the task, or the message of an agent that answers directly. `origin` is given when an agent delegates.
-        No quota applies then, since the caller has not asked for the task.
+        No quota applies then, since the caller has not asked for the task. Budgets do. Under one of them every answer
+        is a task, which reserves before it begins.
         """
         if runner is not None:
             policy.check_send(runner.profile, send, pushes=self._webhooks is not None)
@@ -119,14 +135,19 @@ class Intake:
             dedupe = policy.dedupe(call, send, expires_ms)
         else:
             dedupe = await asyncio.to_thread(policy.dedupe, call, send, expires_ms)
-        if runner is not None and runner.offline and (dedupe is None or not await self._known(call, dedupe)):
-            raise runner.refusal()
-        limits = call.principal.limits
-        if limits is not None and limits.max_daily_tokens is not None and origin is None:
-            await self._check_tokens(call, limits.max_daily_tokens, dedupe, now_ms)
+        refused = self._leases.served.refusal(call.agent, new=not send.message.task_id)
+        if refused is None and runner is not None and runner.offline:
+            refused = runner.refusal()
+        if refused is not None and (dedupe is None or not await self._known(call, dedupe)):
+            raise refused
+        principal = call.principal
+        if (principal.limits is not None or principal.team_limits is not None) and origin is None:
+            await self._check_tokens(call, principal.id, principal.limits, dedupe, now_ms)
+            await self._check_tokens(call, TeamMembers(principal.team), principal.team_limits, dedupe, now_ms)
         if send.message.task_id:
             return await self._continue(runner, call, send, send.message.task_id, dedupe)
-        if runner is not None and runner.traits.direct and call.manners.answers_with_message:
+        direct = runner is not None and runner.traits.direct and call.manners.answers_with_message
+        if runner is not None and direct and not self._spending.limits(call.principal, call.agent):
             answered = await self._answer_directly(runner, call, send, dedupe)
             if answered is not None:
                 return answered
@@ -137,12 +158,21 @@ class Intake:
             taken = None if repeat is None else await self._repeated(call, repeat, dedupe)
             if taken is not None:
                 return taken
-        head, message = self._head(call, send, now_ms, origin)
+        context_id, claims = "", NO_CLAIMS
+        if self._spending.rules.budgets:
+            context_id = send.message.context_id or new_id()
+            claims = await self._spending.claims(principal, call.agent, context_id, now_ms)
+        head, message = self._head(runner, call, send, now_ms, context_id, origin, claims)
+        noted = runner is not None and runner.traits.begins_noted
+        note = await self._begin_note(runner, call, head, dedupe) if runner is not None and noted else NO_NOTE
         submitted = replace(message, parts=await files.kept(head.id, message.parts)) if large else message
-        task = self._tasks.new(head, call.shown)  # pinned: no run keeps it if other replicas serve the agent
-        quota = policy.quota(self._settings, call.principal.limits, now_ms) if origin is None else None
+        headers = call.headers_with(message.message_id)
+        task = self._tasks.new(head, headers)  # pinned: no run keeps it if other replicas serve the agent
+        quota = policy.quota(self._settings, principal, now_ms) if origin is None else None
         holder = None if runner is None or runner.traits.by_workers else self._leases.holder
-        new = new_task(head, submitted, now_ms, new_write(), holder, dedupe=dedupe, quota=quota)
+        new = new_task(
+            head, submitted, now_ms, new_write(), holder, dedupe=dedupe, quota=quota, claims=claims, note=note
+        )
         if send.push_config is not None and self._webhooks is not None:
             registered = await self._add_webhook(self._webhooks, call, send.push_config, task, new)
             if not isinstance(registered, NewTask):
@@ -157,11 +187,13 @@ class Intake:
                     return taken
                 another = replace(new, dedupe=self._instead(call, written, dedupe))
                 written = await self._create(runner, task, another, message)
-        except OverQuota as over:
+        except (OverQuota, OverBudget) as over:
             if large:
                 await files.forget(head.id)
             task.unpin()
-            raise policy.over_quota(over.limit, new.quota, now_ms) from over
+            if isinstance(over, OverBudget):
+                raise self._spending.refusal(over.claim, now_ms) from over
+            raise policy.over_quota(over, new.quota, now_ms) from over
         except BaseException:
             task.unpin()
             raise
@@ -203,14 +235,33 @@ class Intake:
         audience.join(registration.config)
         return replace(new, push=registration, deliveries=audience.beginning(task.head, new.events))
 
-    async def _check_tokens(self, call: Call, most: int, dedupe: Dedupe | None, now_ms: int) -> None:
-        """Raises TooManyRequests if the runs of the caller have used the tokens of the day; not for a repeated call."""
+    async def _check_tokens(
+        self, call: Call, whose: str | TeamMembers, limits: KeyLimits | None, dedupe: Dedupe | None, now_ms: int
+    ) -> None:
+        """Raises TooManyRequests if the runs of the caller, or of its team, have used the tokens of the day.
+
+        Not for a repeated call.
+        """
+        most = None if limits is None else limits.max_daily_tokens
+        if most is None:
+            return
         try:
-            used = await self._store.usage.tokens(call.principal.id, now_ms // policy.DAY_MS)
+            used = await self._store.usage.tokens(whose, now_ms // policy.DAY_MS)
         except StoreError as error:
             raise Unavailable("the server's store cannot answer now: try again", 5) from error
         if used >= most and (dedupe is None or not await self._known(call, dedupe)):
-            raise policy.over_tokens(most, now_ms)
+            raise policy.over_tokens(most, now_ms, of_team=isinstance(whose, TeamMembers))
+
+    async def _begin_note(self, runner: Runner, call: Call, head: TaskHead, dedupe: Dedupe | None) -> Mapping[str, str]:
+        """The notes that a new task begins with. Raises A2AError if its agent does not take it on, but no repeat."""
+        try:
+            return await runner.begin_note(head, self._services.past)
+        except A2AError:
+            if dedupe is None or not await self._known(call, dedupe):
+                raise
+            return NO_NOTE  # the task is there, and no other is made
+        except StoreError as error:
+            raise Unavailable("the server's store cannot answer now: try again", 5) from error
 
     async def _repeated(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> AcceptedMessage | Message | None:
         """The outcome of the same call before; None if that was another call, or was refused.
@@ -277,7 +328,14 @@ class Intake:
         return waiter
 
     def _head(
-        self, call: Call, send: SendMessage, now_ms: int, origin: Origin | None = None
+        self,
+        runner: Runner | None,
+        call: Call,
+        send: SendMessage,
+        now_ms: int,
+        context_id: str = "",
+        origin: Origin | None = None,
+        claims: tuple[BudgetClaim, ...] = NO_CLAIMS,
     ) -> tuple[TaskHead, Message]:
         lineage = origin.lineage if origin is not None else ()
         if send.message.metadata and origin is None:
@@ -285,7 +343,7 @@ class Intake:
         if lineage:
             check_lineage(lineage, call.agent)
         task_id = new_id() if origin is None else origin.task_id
-        context_id = send.message.context_id or new_id()
+        context_id = context_id or send.message.context_id or new_id()
         head = TaskHead(
             id=task_id,
             context_id=context_id,
@@ -306,6 +364,11 @@ class Intake:
             detached=origin is not None and origin.detached,
             deadline_ms=None if origin is None else origin.deadline_ms,
             key=call.principal.key,
+            team=call.principal.team,
+            steps_version="" if runner is None else runner.traits.steps_version,
+            unattended=send.unattended,
+            continues=send.continues,
+            reservations=tuple([claim.reservation for claim in claims]),
         )
         return head, replace(send.message, task_id=task_id, context_id=context_id)
 
@@ -326,7 +389,7 @@ class Intake:
         self, runner: Runner | None, call: Call, send: SendMessage, task_id: str, dedupe: Dedupe | None
     ) -> AcceptedMessage:
         """Write the message to the task it names (A2A 1.0 §3.4.2)."""
-        task = await self._tasks.pin(call, task_id)
+        task = await self._tasks.pin(call, task_id, Right.CHANGE if send.push_config is None else Right.OWN)
         try:
             context_id = task.head.context_id
             if send.message.context_id and send.message.context_id != context_id:
@@ -337,6 +400,9 @@ class Intake:
                 if self._same(call, repeat, dedupe):
                     return AcceptedMessage(task, repeat.seq, repeated=True)
                 dedupe = None
+            self._leases.served.switches.check_member(call.agent, task.fold.note_of(MEMBER))
+            if task.head.reservations and call.operator is None and not task.terminal:
+                await self._spending.check_further(task.record(), self._clock.now_ms())
             logged = message = replace(send.message, context_id=context_id)
             if self._files.large(message.parts) and not task.terminal:
                 logged = replace(message, parts=await self._files.kept(task_id, message.parts))
@@ -347,7 +413,15 @@ class Intake:
             while True:
                 keeper = await self._leases.keeper_of(task) if task.row.keeper is not None else None
                 received = MessageReceived(logged, "", send.metadata)
-                written = await self._append(runner, call, task, message, received, dedupe, push, keeper)
+                try:
+                    written = await self._append(
+                        runner, call, task, message, received, dedupe, push, keeper, send.answers
+                    )
+                except QuestionClosed:
+                    seq = await self._seq_of_answer(task, message.message_id)
+                    if seq is None:
+                        raise
+                    return AcceptedMessage(task, seq, repeated=True)
                 if isinstance(written, Appended):
                     return AcceptedMessage(task, written.last_seq, repeated=False)
                 if dedupe is not None and self._same(call, written, dedupe):
@@ -359,6 +433,19 @@ class Intake:
                 raise TaskNotFound(task_id) from error
             raise
 
+    async def _seq_of_answer(self, task: Log, message_id: str) -> int | None:
+        """The log's length after an answer that an earlier call has written to the task; None if there is none.
+
+        If the log was pruned, it is one before the end. Raises StoreError.
+        """
+        await self._tasks.compare(task)
+        if all(said.message_id != message_id for said in task.record().history):
+            return None
+        for logged in await read_whole(task):
+            if isinstance(logged.event, MessageReceived) and logged.event.message.message_id == message_id:
+                return logged.seq + 1  # the status with which the task goes on is part of the same write
+        return task.settled_seq - 1
+
     async def _append(
         self,
         runner: Runner | None,
@@ -369,17 +456,18 @@ class Intake:
         dedupe: Dedupe | None,
         push: Registration | None,
         keeper: str | None,
+        answers: str,
     ) -> Appended | Repeat:
         """Append the message in its `logged` form, and hand it to the task's run. Raises A2AError, StoreError.
 
-        `keeper` is another replica that keeps the suspended run.
+        `keeper` is another replica that keeps the suspended run. `answers` is as in `SendMessage`.
         """
-        answers = False
+        goes_on = False
         addressee: str | None = None
 
         def decide_now(log: Log) -> Decision | None:
-            nonlocal answers, addressee
-            answers, now_ms = log.state in INTERRUPTED, self._clock.now_ms()
+            nonlocal goes_on, addressee
+            now_ms = self._clock.now_ms()
             request: AddMessage | OperatorAnswer
             if call.operator is None:
                 request = AddMessage(
@@ -390,21 +478,23 @@ class Intake:
                     in_order=log.followers.attached,
                     webhooks=0 if push is None or webhooks is None else webhooks.number(log, push),
                     place=f"{call.manners.webhook}.id",
+                    answers=answers,
                 )
             else:
                 request = OperatorAnswer(logged, policy.intervention(call, "answer", now_ms), dedupe)
             decision = decide(self._leases.view(log, keeper), request, now_ms)
             addressee = None if decision is None else decision.holder
+            goes_on = decision is not None and decision.goes_on
             return decision
 
         def committed() -> None:
-            if call.operator is None:  # else the caller's latest credentials stay
-                task.note_credentials(call.shown)
-            if answers and addressee == self._leases.holder:
+            if call.shown is not None and call.operator is None:  # else the caller's latest credentials stay
+                task.note_headers(message.message_id, call.shown)
+            if goes_on and addressee == self._leases.holder:
                 self._supervisor.answer(task, message)
-            elif answers and task.row.holder != WORKER:
+            elif goes_on and task.row.holder != WORKER:
                 self._leases.tell(task, addressee)
-            elif answers:
+            elif goes_on:
                 pass  # its worker waits for news of it
             else:
                 if task.row.holder is None:  # a claim may have passed the task over, which this write had locked
@@ -421,13 +511,18 @@ class Intake:
         self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None
     ) -> AcceptedMessage | Message:
         """Run a direct agent and return its answer, or that of the same call, which another replica took meanwhile."""
-        head, message = self._head(call, send, self._clock.now_ms())
-        run = DirectRun(runner, head, replace(message, task_id=None), self._services)
+        head, message = self._head(runner, call, send, self._clock.now_ms())
+        headers = call.headers_with(message.message_id)
+        run = DirectRun(runner, head, replace(message, task_id=None), self._services, headers)
         deadline_s, timeout_s = runner.traits.deadline_s, self._settings.blocking_timeout_s
-        if deadline_s is not None and deadline_s < timeout_s:
-            answer = await run.answer(new_id(), deadline_s, "deadline_s")
-        else:
-            answer = await run.answer(new_id(), timeout_s)
+        self._answering.add(run)
+        try:
+            if deadline_s is not None and deadline_s < timeout_s:
+                answer = await run.answer(new_id(), deadline_s, "deadline_s")
+            else:
+                answer = await run.answer(new_id(), timeout_s)
+        finally:
+            self._answering.discard(run)
         if dedupe is not None:
             earlier = await self._store.remember(dedupe, answer, self._usage(head, run.used))
             if earlier is not None and (taken := await self._repeated(call, earlier, dedupe)) is not None:
@@ -435,6 +530,12 @@ class Intake:
         else:
             self._store.usage.gather(self._usage(head, run.used))
         return answer
+
+    def stop_answers(self, agent: str, error: A2AError) -> None:
+        """Stop the runs of an agent that answer with a Message. Their callers get the error."""
+        for run in self._answering:
+            if run.agent == agent:
+                run.stop(error)
 
     def _usage(self, head: TaskHead, used: Usage | None) -> AnswerUsage:
         """Return the usage of a direct answer's run, which ends now."""
@@ -465,7 +566,7 @@ class Intake:
         return AcceptedMessage(await self._tasks.pin(call, outcome.task_id), outcome.seq, repeated=repeated)
 
     def _begin(self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None) -> AutoRun:
-        head, message = self._head(call, send, self._clock.now_ms())
+        head, message = self._head(runner, call, send, self._clock.now_ms())
         run = self._auto_runs.start(
             runner,
             head,
@@ -500,8 +601,8 @@ class Intake:
     async def _make_task(self, run: AutoRun) -> None:
         """Write the task that a run has become, and let the run go on with it. Every failure is the run's outcome."""
         head, message, call, dedupe, now_ms = run.head, run.message, run.call, run.dedupe, self._clock.now_ms()
-        task = self._tasks.new(head, call.shown)
-        quota = policy.quota(self._settings, call.principal.limits, now_ms)
+        task = self._tasks.new(head, call.headers_with(message.message_id))
+        quota = policy.quota(self._settings, call.principal, now_ms)
         new = new_task(head, message, now_ms, new_write(), self._leases.holder, dedupe=dedupe, quota=quota)
         try:
             written = await self._create(run.runner, task, new, message, run)
@@ -520,7 +621,7 @@ class Intake:
                 return
             run.decide(BecameTask(head.id, len(new.events)))
         except OverQuota as over:
-            run.drop(policy.over_quota(over.limit, new.quota, now_ms))
+            run.drop(policy.over_quota(over, new.quota, now_ms))
         except StoreError as error:
             if task.writes.busy:
                 run.decide(error)  # the write is repeated until its outcome is known

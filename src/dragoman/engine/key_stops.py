@@ -11,9 +11,7 @@ Invariant: a request is an entry of the store that every replica reads, so it ou
 server that works on it. One replica at a time works on a request. Every replica ends its own streams.
 """
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -21,12 +19,8 @@ from msgspec.structs import replace
 
 from dragoman.model.errors import Unauthorized
 from dragoman.model.ids import Clock
-from dragoman.store.shared import Shared, SharedEntry
-from dragoman.telemetry.coalescing import about
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
+from dragoman.model.principal import key_owner
+from dragoman.store.shared import Shared, SharedEntry, decode_entry
 
 REVOKED = "the key was revoked"
 
@@ -59,6 +53,8 @@ STREAMS_MS = 60_000
 class StopRequest(Struct, frozen=True, kw_only=True):
     """A request to end the streams and webhooks that the key `key` of `name` began, and with `tasks` its open tasks.
 
+    `team` is the team of the key; empty for none.
+
     `by` is the principal of the operator. `done_ms` is when everything had ended; 0 until then. `left` counts the tasks
     that could not be canceled at the last attempt. `claimant` is the replica that works on it until `claimed_ms`.
     """
@@ -72,6 +68,12 @@ class StopRequest(Struct, frozen=True, kw_only=True):
     left: int = 0
     claimant: str = ""
     claimed_ms: int = 0
+    team: str = ""
+
+    @property
+    def owner(self) -> str:
+        """The id of the principal whose key it is."""
+        return key_owner(self.name, self.team)
 
 
 class KeyStops:
@@ -99,13 +101,14 @@ class KeyStops:
         entry = await self._shared.get(REQUESTS + key_id)
         return None if entry is None else _request(entry)
 
-    async def request(self, key_id: str, name: str, by: str, *, tasks: bool) -> StopRequest:
+    async def request(self, key_id: str, name: str, by: str, *, tasks: bool, team: str = "") -> StopRequest:
         """Make a request, or make an earlier one for the key anew. One that takes in the tasks stays so."""
         while True:
             entry = await self._shared.get(REQUESTS + key_id)
             earlier = None if entry is None else _request(entry)
             tasks = tasks or (earlier is not None and earlier.tasks)
-            request = StopRequest(key=key_id, name=name, by=by, asked_ms=self._clock.now_ms(), tasks=tasks)
+            now_ms = self._clock.now_ms()
+            request = StopRequest(key=key_id, name=name, by=by, asked_ms=now_ms, tasks=tasks, team=team)
             if await self._put(request, ASKED_KEPT_MS, 0 if entry is None else entry.version) is not None:
                 return request
 
@@ -142,6 +145,15 @@ class KeyStops:
         else:
             await self._put(replace(request, left=0, done_ms=now_ms), DONE_KEPT_MS, version)
 
+    async def forget(self, principal: str, alias: str) -> None:
+        """Delete the requests for the keys of a principal, and let an alias stand for it in those that it made."""
+        for entry in await self._shared.scan(REQUESTS):
+            request = _request(entry)
+            if request is not None and request.owner == principal:
+                await self._shared.delete(entry.key)
+            elif request is not None and request.by == principal:
+                await self._put(replace(request, by=alias), entry.left_ms, entry.version)
+
     async def tell_streams(self, replica: str, counts: Mapping[str, int]) -> None:
         """Set how many streams each key has open on a replica."""
         if counts:
@@ -153,7 +165,7 @@ class KeyStops:
         """How many streams a key has open, by replica, as they last said."""
         found: dict[str, int] = {}
         for entry in await self._shared.scan(STREAMS):
-            counts = _decode(entry, dict[str, int])
+            counts = decode_entry(entry, dict[str, int])
             if counts is not None and (count := counts.get(key_id, 0)):
                 found[entry.key.removeprefix(STREAMS)] = count
         return found
@@ -163,13 +175,4 @@ class KeyStops:
 
 
 def _request(entry: SharedEntry) -> StopRequest | None:
-    return _decode(entry, StopRequest)
-
-
-def _decode(entry: SharedEntry, kind: type[T]) -> T | None:
-    """The value of an entry; None if its bytes are damaged, which costs that entry alone."""
-    try:
-        return msgspec.msgpack.decode(entry.value, type=kind)
-    except msgspec.MsgspecError as error:
-        log.warning("the entry %s of the store cannot be read: %s", entry.key, error, extra=about(entry.key))
-        return None
+    return decode_entry(entry, StopRequest)

@@ -17,6 +17,8 @@ from dragoman.engine.rules import (
     Decision,
     Disown,
     GiveBack,
+    HandOver,
+    PutAside,
     Request,
     UseClaim,
     View,
@@ -27,7 +29,8 @@ from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.run import RunPhase
 from dragoman.engine.served_agents import Served
 from dragoman.model.ids import Clock
-from dragoman.store.api import Refused, Store, StoreError
+from dragoman.store.api import NO_REPLICAS, Refused, Store, StoreError
+from dragoman.store.replicas import Replica
 from dragoman.store.worker_leases import WORKER
 
 log = logging.getLogger("dragoman.runs")
@@ -93,10 +96,13 @@ class TaskLeases:
     async def keeper_of(self, task: Log) -> str | None:
         """Another replica that is alive and keeps the suspended run of the task; None if there is none.
 
-        One that does not serve the agent any more is about to stop. Raises StoreError.
+        One that does not serve the agent any more is about to stop, and nobody goes on for a disabled agent. Raises
+        StoreError.
         """
         keeper = task.row.keeper
         if keeper is None or keeper == self.holder or self._runs.of(task) is not None or self._hints is None:
+            return None
+        if not self.served.switches.takes_on(task.head.agent):
             return None
         for replica in await self._store.replicas.all():
             if replica.id == keeper:
@@ -104,8 +110,9 @@ class TaskLeases:
         return None
 
     def is_elsewhere(self, task: Log) -> bool:
-        """Whether another engine has leased the task. Workers are of no engine."""
-        return task.row.holder not in (None, self.holder, WORKER)
+        """Whether another engine has leased the task. Workers are of no engine, and nobody has a task that sleeps."""
+        holder = task.row.holder
+        return not (holder is None or holder == self.holder or holder in NO_REPLICAS)
 
     def tell(self, task: Log, replica_id: str | None) -> None:
         """Tell another replica that it goes on with the task; None tells all that serve the agent, and its workers."""
@@ -124,7 +131,8 @@ class TaskLeases:
 
     def view(self, task: Log, living_keeper: str | None = None) -> View:
         """The task as it stands, for the rules. `living_keeper` is what `keeper_of` has found."""
-        run, runner, row = self._runs.of(task), self.served.runners.get(task.head.agent), task.row
+        agent, row, run = task.head.agent, task.row, self._runs.of(task)
+        runner = self.served.runners.get(agent)
         if run is not None and run.phase is RunPhase.FENCED:  # it has lost the task, even if it has not stopped yet
             run = None
         return View(
@@ -138,9 +146,10 @@ class TaskLeases:
             run_epoch=None if run is None else run.lease,
             run_asks=run is not None and run.asking,
             living_keeper=living_keeper,
-            served=runner is not None and not runner.traits.by_workers,
+            served=runner is not None and not runner.traits.by_workers and self.served.switches.takes_on(agent),
             waits=runner is not None and runner.traits.waits,
             closed=self._closed,
+            wakes_on_message=task.fold.wakes_on_message,
         )
 
     def decide(self, request: Request, task: Log) -> Decision | None:
@@ -195,6 +204,17 @@ class TaskLeases:
             if await self._append(task, GiveBack(epoch)):
                 self.tell(task, None)
 
+    async def hand_over(self, task: Log, epoch: int, replica_id: str) -> None:
+        """Offer a task that is leased here to another replica."""
+        with suppress(Refused):
+            if await self._append(task, HandOver(epoch, replica_id)):
+                self.tell(task, replica_id)
+
+    async def put_aside(self, task: Log, epoch: int, wakes_ms: int) -> None:
+        """Let nobody have a task that is leased here until a time, when anybody claims it."""
+        with suppress(Refused):
+            await self._append(task, PutAside(epoch, wakes_ms))
+
     async def disown(self, task: Log) -> bool:
         """Say that no run of the task is kept here any more, so that nobody offers it to this process.
 
@@ -218,7 +238,9 @@ class TaskLeases:
 
 
 class Neighbours:
-    """Knows which agents the other replicas serve, or have served of late, as it was at most `FRESH_S` ago.
+    """Knows what the other replicas serve, or have served of late, as it was at most `FRESH_S` ago.
+
+    That is agents, and versions of their code (`served_agents.version_name`).
 
     So strangers who ask for agents that nobody has cost one look a second, not one each.
     """
@@ -227,7 +249,9 @@ class Neighbours:
         self._store = store
         self._leases = leases
         self._absent_s = absent_s
+        self._others: tuple[Replica, ...] = ()
         self._agents: frozenset[str] = frozenset()
+        self._since_ms: int | None = None
         self._absent: frozenset[str] = frozenset()
         self._until_s = 0.0
 
@@ -235,6 +259,16 @@ class Neighbours:
         """Whether another replica that is alive serves the agent. Raises StoreError."""
         await self._look()
         return agent in self._agents
+
+    async def find_servers(self, name: str) -> tuple[str, ...]:
+        """The ids of the other replicas that are alive and serve the agent, or the version. Raises StoreError."""
+        await self._look()
+        return tuple(one.id for one in self._others if name in one.agents)
+
+    async def first_start_ms(self) -> int | None:
+        """When the eldest of the replicas that are alive has started. Raises StoreError."""
+        await self._look()
+        return self._since_ms
 
     async def miss(self, agent: str) -> bool:
         """Whether the agent, which nobody serves, was served until `absent_s` ago or later. Raises StoreError."""
@@ -246,6 +280,8 @@ class Neighbours:
         if loop.time() >= self._until_s:
             replicas = await self._store.replicas.all()
             here = self._leases.holder
-            self._agents = frozenset(name for one in replicas if one.id != here for name in one.agents)
+            self._others = tuple(one for one in replicas if one.id != here)
+            self._agents = frozenset(name for one in self._others for name in one.agents)
+            self._since_ms = min((one.started_ms for one in replicas), default=None)
             self._absent = await self._store.replicas.absent(self._absent_s)
             self._until_s = loop.time() + FRESH_S

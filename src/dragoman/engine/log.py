@@ -19,12 +19,13 @@ from dragoman.engine.rules import Decision, Row
 from dragoman.engine.stopping import Stopping
 from dragoman.engine.writes import WriteQueue
 from dragoman.model.events import Event, Logged, MessageReceived, StatusChanged
+from dragoman.model.headers import RequestHeaders, TaskHeaders
 from dragoman.model.ids import new_write, timestamp, timestamp_ms
 from dragoman.model.lifecycle import SETTLED, Fold, fold
 from dragoman.model.message import Role
-from dragoman.model.operations import CallerCredentials
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState
 from dragoman.store.api import Append, Appended, NewTask, Store, Stored, Unknown
+from dragoman.store.budgets import Charge
 from dragoman.store.worker_leases import WORKER
 
 logger = logging.getLogger("dragoman.runs")
@@ -88,6 +89,10 @@ class LogOwner(Protocol):
         """Take note that the end of a task is committed, by this engine if `own`."""
         ...
 
+    def charges(self, record: Record) -> tuple[Charge, ...]:
+        """What a task that ends so is charged for what it has reserved of budgets."""
+        ...
+
     async def renew_audience(self, log: "Log", stored: Stored) -> None:
         """Read the webhooks of a task anew, because another engine has changed them. Raises StoreError."""
         ...
@@ -100,9 +105,10 @@ class Log:
     settled (terminal or interrupted), 0 while it has not, and `last_settled_seq` that of the newest such status that is
     known here, even if the task has gone on since. `writes` are those made here, and `followers` hear of these and of
     what others wrote. `pins` keep the log in memory. `children` are the tasks it delegated, as far as this process
-    knows; None means that another process may have made some. `shown` holds the caller's latest credentials, if an
-    agent of the server passes them on. `history` is that of the store (`Replicas.history`) in which the prefix was
-    read, and `rewound` counts how often the store has lost what was read here; with `gone` it has lost the whole task.
+    knows; None means that another process may have made some. `headers` are those of the requests with its newest
+    messages, if an agent of the server is given any. `history` is that of the store (`Replicas.history`) in which the
+    prefix was read, and `rewound` counts how often the store has lost what was read here; with `gone` it has lost the
+    whole task.
     """
 
     __slots__ = (
@@ -114,6 +120,7 @@ class Log:
         "followers",
         "gone",
         "head",
+        "headers",
         "history",
         "last_settled_seq",
         "pins",
@@ -121,7 +128,6 @@ class Log:
         "row",
         "seq",
         "settled_seq",
-        "shown",
         "store",
         "writes",
     )
@@ -133,7 +139,7 @@ class Log:
         owner: LogOwner,
         peers: "Peers[Log] | None" = None,
         *,
-        shown: CallerCredentials | None = None,
+        headers: TaskHeaders | None = None,
         pins: int = 0,
     ) -> None:
         """There are `peers` if other engines write to the store."""
@@ -147,7 +153,7 @@ class Log:
         self.history = store.replicas.history
         self.writes: WriteQueue[Log] = WriteQueue(store)
         self.pins = pins
-        self.shown = shown
+        self.headers = headers
         self.rewound = 0
         self.gone = False
         self.children: tuple[str, ...] | None = ()
@@ -212,9 +218,10 @@ class Log:
         if self.pins <= 0 and not self.writes.busy:
             self._owner.release(self)
 
-    def note_credentials(self, shown: CallerCredentials | None) -> None:
-        """Keep what the caller has shown with its latest message."""
-        self.shown = shown
+    def note_headers(self, message_id: str, request: RequestHeaders) -> None:
+        """Keep the headers of the request that brought a message."""
+        known = self.headers
+        self.headers = TaskHeaders({message_id: request}) if known is None else known.followed_by(message_id, request)
 
     def add_child(self, child_id: str) -> None:
         """Keep the id of a task that this one delegates, unless another process may have made some."""
@@ -238,13 +245,15 @@ class Log:
         grown = self._log_bytes - self._bytes_at_snapshot
         ahead: Fold | None = None
         lease = decision.lease
-        depends = epoch is None or state in INTERRUPTED
+        depends = epoch is None or state in INTERRUPTED or decision.depends
         if lease is not None and (lease.number is None or self.followers.audience is not None):
             depends = True  # webhooks tell of whole artifacts
         if decision.expected_epoch is not None:
             depends = False
         elif state in TERMINAL or grown > max(self._bytes_at_snapshot, SNAPSHOT_BYTES_MIN):
             ahead, depends = self.fold.ahead(events), True
+        record = None if ahead is None else ahead.record()
+        ends = state in TERMINAL
         append = Append(
             task_id=self.head.id,
             events=events,
@@ -255,7 +264,7 @@ class Log:
             expected_epoch=decision.expected_epoch,
             holder=decision.holder,
             release=decision.release,
-            snapshot=None if ahead is None else ahead.record(),
+            snapshot=record,
             dedupe=decision.dedupe,
             push=decision.push,
             write=new_write(),
@@ -267,6 +276,8 @@ class Log:
             lease=decision.lease,
             to_worker=decision.to_worker,
             history=self.history,
+            wakes_ms=decision.wakes_ms,
+            charges=self._owner.charges(record) if ends and record is not None and self.head.reservations else (),
         )
         audience = self.followers.audience
         return append if audience is None else audience.told(self.head, self.fold, append), ahead
@@ -532,9 +543,13 @@ async def _continues(log: Log, stored: Stored) -> bool:
     if stored.epoch == log.row.epoch and stored.holder not in (None, log.row.holder):
         return False  # the lease that was known here is lost, and another one has its number
     if stored.seq == log.seq:
-        return fold(stored.head, stored.snapshot, stored.events) == log.record()
-    whole = await read_whole(log)
-    return fold(log.head, None, (logged for logged in whole if logged.seq <= log.seq)) == log.record()
+        kept = fold(stored.head, stored.snapshot, stored.events)
+    else:
+        whole = await read_whole(log)
+        kept = fold(log.head, None, (logged for logged in whole if logged.seq <= log.seq))
+    known = log.record()
+    # A snapshot of a program from before `revised` does not say it, also while replicas are replaced one by one.
+    return replace(kept, revised=known.revised) == known
 
 
 def _answers(state: TaskState, following: Sequence[Logged]) -> bool:

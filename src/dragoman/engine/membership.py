@@ -15,6 +15,7 @@ from dragoman.engine.cancellations import Cancellations
 from dragoman.engine.effects import ClaimSoon, Effects
 from dragoman.engine.hints import Hints
 from dragoman.engine.recovery import Recovery
+from dragoman.engine.served_agents import served_names
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.worker_watch import WorkerWatch
@@ -75,7 +76,8 @@ class Membership:
 
     async def join(self) -> None:
         """Become one of the replicas. Raises StoreError."""
-        await self._store.replicas.join(self._leases.holder, address=self._address, agents=self._leases.served.runners)
+        names = served_names(self._leases.served.runners.values())
+        await self._store.replicas.join(self._leases.holder, address=self._address, agents=names)
 
     async def alive(self) -> bool:
         """Whether the others still count on this replica. Raises StoreError."""
@@ -92,7 +94,8 @@ class Membership:
         async with self._naming:
             while self._leases.takes_work:
                 try:
-                    await self._store.replicas.serve(self._leases.holder, self._leases.served.runners)
+                    names = served_names(self._leases.served.runners.values())
+                    await self._store.replicas.serve(self._leases.holder, names)
                 except StoreError:
                     await asyncio.sleep(self._retry_s)
                 else:
@@ -147,7 +150,7 @@ class Membership:
             self._joined += 1
             holder, runners = f"{self._first}+{self._joined}", self._leases.served.runners
             try:
-                await self._store.replicas.join(holder, address=self._address, agents=runners)
+                await self._store.replicas.join(holder, address=self._address, agents=served_names(runners.values()))
             except StoreError as error:
                 if str(error) != refused:
                     refused = str(error)

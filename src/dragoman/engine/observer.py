@@ -7,6 +7,20 @@ from collections.abc import Sequence
 from contextvars import Context
 from typing import Protocol
 
+from dragoman.telemetry.genai import InvokedHead, InvokedRunner, ToolCall
+
+
+class ObservedStep(Protocol):
+    """The execution of a step under observation: either of these is called once."""
+
+    def executed(self, attempts: int, failure: str | None) -> None:
+        """It was executed so many times. `failure` is the name of the exception with which it failed for good."""
+        ...
+
+    def interrupted(self) -> None:
+        """The execution is over without an outcome that could be recorded."""
+        ...
+
 
 class Execution(Protocol):
     """A run under observation. The agent runs in `context`, if there is one."""
@@ -18,6 +32,31 @@ class Execution(Protocol):
 
     @property
     def context(self) -> Context | None: ...
+
+    def step_begins(self, name: str, key: str) -> ObservedStep:
+        """A step of the run is executed now, by the calling coroutine."""
+        ...
+
+    def step_told(self, name: str, key: str, began_ms: int, ended_ms: int, attempts: int, failure: str | None) -> None:
+        """A step of the run was executed by a worker between these times, and its outcome is committed: see
+        `ObservedStep.executed`."""
+        ...
+
+    def step_replayed(self) -> None:
+        """A step of the run is recorded, and was not executed again."""
+        ...
+
+    def sleeps(self, until: str) -> None:
+        """The task sleeps until then, which is committed."""
+        ...
+
+    def tool_called(self, call: ToolCall) -> None:
+        """The run has told its caller that it calls a tool, or that a call has ended."""
+        ...
+
+    def exchanged(self, subject: str, actors: Sequence[str], audience: str, issuer: str) -> None:
+        """A token was exchanged, with which the `actors` act for the subject: see `model.acting_chain.ActingLink`."""
+        ...
 
     def finished(self, state: str) -> None:
         """The run is over, and the task is in `state`."""
@@ -54,8 +93,8 @@ class Observer(Protocol):
         """A task whose end was committed has used so many tokens, as its agent reported them."""
         ...
 
-    def executing(self, agent: str, task_id: str, traceparent: str | None) -> Execution:
-        """A run begins. `traceparent` is the trace context that the task came with."""
+    def executing(self, head: InvokedHead, runner: InvokedRunner | None) -> Execution:
+        """A run of the task with that head begins. None: the agent is not served here any more."""
         ...
 
 
@@ -95,9 +134,9 @@ class Observers:
         for observer in self._observers:
             observer.used(agent, input_tokens, output_tokens)
 
-    def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Executions":
+    def executing(self, head: InvokedHead, runner: InvokedRunner | None) -> "Executions":
         """See `engine.observer.Observer`."""
-        return Executions([observer.executing(agent, task_id, traceparent) for observer in self._observers])
+        return Executions([observer.executing(head, runner) for observer in self._observers])
 
 
 class Executions:
@@ -110,7 +149,55 @@ class Executions:
         self.traceparent = next((each.traceparent for each in executions if each.traceparent is not None), None)
         self.context: Context | None = next((each.context for each in executions if each.context is not None), None)
 
+    def step_begins(self, name: str, key: str) -> "ObservedSteps":
+        """See `engine.observer.Execution`."""
+        return ObservedSteps([execution.step_begins(name, key) for execution in self._executions])
+
+    def step_told(self, name: str, key: str, began_ms: int, ended_ms: int, attempts: int, failure: str | None) -> None:
+        """See `engine.observer.Execution`."""
+        for execution in self._executions:
+            execution.step_told(name, key, began_ms, ended_ms, attempts, failure)
+
+    def step_replayed(self) -> None:
+        """See `engine.observer.Execution`."""
+        for execution in self._executions:
+            execution.step_replayed()
+
+    def sleeps(self, until: str) -> None:
+        """See `engine.observer.Execution`."""
+        for execution in self._executions:
+            execution.sleeps(until)
+
+    def tool_called(self, call: ToolCall) -> None:
+        """See `engine.observer.Execution`."""
+        for execution in self._executions:
+            execution.tool_called(call)
+
+    def exchanged(self, subject: str, actors: Sequence[str], audience: str, issuer: str) -> None:
+        """See `engine.observer.Execution`."""
+        for execution in self._executions:
+            execution.exchanged(subject, actors, audience, issuer)
+
     def finished(self, state: str) -> None:
         """See `engine.observer.Execution`."""
         for execution in self._executions:
             execution.finished(state)
+
+
+class ObservedSteps:
+    """The execution of one step as several observers see it."""
+
+    __slots__ = ("_steps",)
+
+    def __init__(self, steps: Sequence[ObservedStep]) -> None:
+        self._steps = steps
+
+    def executed(self, attempts: int, failure: str | None) -> None:
+        """See `engine.observer.ObservedStep`."""
+        for step in self._steps:
+            step.executed(attempts, failure)
+
+    def interrupted(self) -> None:
+        """See `engine.observer.ObservedStep`."""
+        for step in self._steps:
+            step.interrupted()

@@ -4,9 +4,10 @@ Invariant: nothing here asks who owns a task. Only the administration calls it, 
 """
 
 from collections.abc import Collection
+from copy import copy
 
 from dragoman.engine import policy
-from dragoman.engine.delegated_tasks import DelegatedTasks
+from dragoman.engine.deletions import Deletions
 from dragoman.engine.files import Files
 from dragoman.engine.handler import OpenStream
 from dragoman.engine.runs.registry import Runs
@@ -28,7 +29,7 @@ class OperatedTasks:
         self,
         store: Store,
         tasks: Tasks,
-        delegated: DelegatedTasks,
+        deletions: Deletions,
         runs: Runs,
         tails: Tails,
         files: Files,
@@ -36,16 +37,25 @@ class OperatedTasks:
     ) -> None:
         self._store = store
         self._tasks = tasks
-        self._delegated = delegated
+        self._deletions = deletions
         self._runs = runs
         self._tails = tails
         self._files = files
         self._stopping = stopping
+        self._team = ""
+
+    def of_team(self, store: Store, team: str) -> "OperatedTasks":
+        """The tasks of one team, as its operators reach them. `store` is that of the team."""
+        narrowed = copy(self)
+        narrowed._store, narrowed._team = store, team
+        return narrowed
 
     async def follow(self, task_id: str, after: str) -> OpenStream:
         """Open a stream of the events after the id `after` until the task ends. Raises A2AError or StoreError."""
         if self._stopping.begun:
             raise policy.stopping()
+        if self._team and await self._store.head(task_id) is None:
+            raise TaskNotFound(task_id)
         return await self._tails.of_log(task_id, after)
 
     async def request(self, task_id: str) -> tuple[TaskHead, Message]:
@@ -70,12 +80,13 @@ class OperatedTasks:
     def known_record(self, task_id: str) -> Record | None:
         """The task as far as this process has it in memory, which may lack the newest events; None if it has not."""
         task = self._tasks.known(task_id)
-        return None if task is None or not task.seq else task.record()
+        return None if task is None or not task.seq or not self._covers(task.head) else task.record()
 
     async def figures(self) -> StoreFigures:
         """The figures of the store. Tasks whose runs here wait to be taken on are queued. Raises StoreError."""
         figures = await self._store.figures()
-        return count_idle(figures, ((run.head.agent, run.log.row.status_ms) for run in self._runs.idle()))
+        idle = [run for run in self._runs.idle() if self._covers(run.head)]
+        return count_idle(figures, ((run.head.agent, run.log.row.status_ms) for run in idle))
 
     def idle(self, task_id: str) -> bool:
         """Whether a run of the task is here and waits to be taken on, although the task was at work before."""
@@ -83,16 +94,10 @@ class OperatedTasks:
         return run is not None and run.idle
 
     async def delete(self, task_ids: Collection[str]) -> tuple[str, ...]:
-        """Delete those of the tasks that have ended, with their files. Returns their ids. Raises StoreError.
+        """Delete those of the tasks that have ended: see `engine.deletions`. Raises StoreError."""
+        if self._team:
+            task_ids = [task_id for task_id in task_ids if await self._store.head(task_id) is not None]
+        return await self._deletions.delete_ended(task_ids)
 
-        What a task delegated that has not ended is not made again by it.
-        """
-        noted = [task_id for task_id in task_ids if await self._delegated.note_deletion(task_id)]
-        deleted = await self._store.delete(task_ids)
-        for task_id in noted:
-            if task_id not in deleted:
-                await self._delegated.forget_deletion(task_id)
-        for task_id in deleted:
-            self._tasks.forget(task_id)
-            await self._files.forget(task_id)
-        return deleted
+    def _covers(self, head: TaskHead) -> bool:
+        return not self._team or head.team == self._team

@@ -13,12 +13,14 @@ from msgspec.structs import replace
 from dragoman.engine import policy
 from dragoman.engine.api import Runner
 from dragoman.engine.cancellations import Cancellations
+from dragoman.engine.deletions import Deletions
 from dragoman.engine.files import Files
 from dragoman.engine.handler import Answered, OpenStream
 from dragoman.engine.intake import Intake
 from dragoman.engine.leases import Neighbours
 from dragoman.engine.log import Log, await_contact, await_settled, check_kept, read_record
 from dragoman.engine.policy import EngineSettings
+from dragoman.engine.rights import Right, may_read
 from dragoman.engine.rules import Decision, NoteCancel
 from dragoman.engine.runs.endings import refusal_of
 from dragoman.engine.subscriptions import DirectStream, Tails
@@ -32,6 +34,7 @@ from dragoman.model.errors import (
     InvalidParams,
     PushNotificationNotSupported,
     TaskNotCancelable,
+    TaskNotEnded,
     TaskNotFound,
     TaskTimeout,
     Unavailable,
@@ -46,6 +49,7 @@ from dragoman.model.operations import (
     CompleteTask,
     CreatePushConfig,
     DeletePushConfig,
+    DeleteTask,
     GetExtendedCard,
     GetPushConfig,
     GetTask,
@@ -65,6 +69,7 @@ OtherOperation = (
     GetTask
     | ListTasks
     | CancelTask
+    | DeleteTask
     | CreatePushConfig
     | GetPushConfig
     | ListPushConfigs
@@ -101,6 +106,7 @@ class Operations:
         tails: Tails,
         webhooks: WebhookOperations | None,
         neighbours: Neighbours | None,
+        deletions: Deletions,
         *,
         files: Files,
         clock: Clock,
@@ -118,6 +124,7 @@ class Operations:
         self._tails = tails
         self._webhooks = webhooks
         self._neighbours = neighbours
+        self._deletions = deletions
         self._files = files
         self._clock = clock
         self._settings = settings
@@ -174,6 +181,9 @@ class Operations:
                 return await list_tasks(self._store, call, operation, self._settings.max_page_bytes)
             case CancelTask(id=task_id):
                 return await self._cancel(call, task_id)
+            case DeleteTask(id=task_id):
+                await self._delete(call, task_id)
+                return None
             case CreatePushConfig() | GetPushConfig() | ListPushConfigs() | DeletePushConfig():
                 if self._webhooks is None or not runner.profile.pushes:
                     raise PushNotificationNotSupported
@@ -192,7 +202,8 @@ class Operations:
         runner = self._served.runners.get(call.agent) or self._leaving_runner(call)
         if self._stopping.begun:
             raise policy.stopping()
-        if not runner.profile.streams:
+        reads = call.manners.reads_logs and isinstance(call.operation, Subscribe)
+        if not (runner.profile.streams or reads):
             raise UnsupportedOperation(f"{call.agent} does not stream (capabilities.streaming): use SendMessage")
         try:
             match call.operation:
@@ -200,10 +211,21 @@ class Operations:
                     if self._leases.fenced:
                         raise self._supervisor.refusal()
                     return await self._stream(runner, call, send)
-                case Subscribe(id=task_id):
-                    return await self._tails.of_task(call, task_id)
+                case Subscribe(id=task_id, past_only=past_only):
+                    return await self._tails.of_task(call, task_id, past_only=past_only)
                 case _:
                     raise UnsupportedOperation("this operation is not a stream")
+        except StoreError as error:
+            raise _unavailable(error) from error
+
+    async def look(self, call: Call) -> Answered:
+        """Answer a binding's own GetTask or ListTasks: see `engine.handler.Handler.look`."""
+        runner = self._served.runners.get(call.agent)
+        assert not isinstance(call.operation, SendMessage)
+        if runner is None:
+            raise AgentNotFound(call.agent)
+        try:
+            return await self._answer(runner, call, call.operation)
         except StoreError as error:
             raise _unavailable(error) from error
 
@@ -212,14 +234,14 @@ class Operations:
         if (head := await self._find_head(task_id)) is None:
             return None
         here = head.mount in (mount, UNKNOWN_MOUNT)
-        return head.dialect if here and (head.owner, head.agent) == (principal.id, agent) else None
+        return head.dialect if here and head.agent == agent and may_read(principal, head) else None
 
     async def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
         """The agent that owns a task sent to the root mount: see `engine.handler.Handler.agent_of`."""
         if (head := await self._find_head(task_id)) is None:
             return None
-        own = head.owner == principal.id and head.mount in (mount, UNKNOWN_MOUNT) and principal.reaches(head.agent)
-        return head.agent if own and head.agent in self._served.runners else None
+        here = head.mount in (mount, UNKNOWN_MOUNT) and principal.reaches(head.agent)
+        return head.agent if here and may_read(principal, head) and head.agent in self._served.runners else None
 
     async def _find_head(self, task_id: str) -> TaskHead | None:
         """The head of a task, whoever owns it; None if there is none. Raises Unavailable."""
@@ -329,7 +351,7 @@ class Operations:
     # -- CancelTask (A2A 1.0 §3.1.5) -----------------------------------------------------------------------------------
 
     async def _cancel(self, call: Call, task_id: str) -> Record:
-        task, manners = await self._tasks.pin(call, task_id), call.manners
+        task, manners = await self._tasks.pin(call, task_id, Right.CHANGE), call.manners
         try:
             canceled_before = task.state is TaskState.CANCELED
             if call.operator is not None:
@@ -359,6 +381,14 @@ class Operations:
 
         with suppress(Unknown):  # it has been swept away, which the cancel itself reports
             await task.writes.append(task, decide_now, patient=False)
+
+    # -- DeleteTask (OpenAI Responses) ---------------------------------------------------------------------------------
+
+    async def _delete(self, call: Call, task_id: str) -> None:
+        """Delete the caller's task. Raises TaskNotEnded, or StoreError."""
+        task = await self._tasks.find(call, task_id, Right.OWN)
+        if not (task.terminal and await self._deletions.delete_ended((task_id,))):
+            raise TaskNotEnded("the task has not ended: wait for it, answer its question, or cancel the task")
 
     # -- CompleteTask, UpdateStatus (BeeOS) ----------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.dialects.json_bounds import MAX_TEXT
+from dragoman.engine.bounds import MAX_TOKENS_PER_REPORT
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.errors import (
     ContentTypeNotSupported,
@@ -27,9 +28,10 @@ from dragoman.model.events import Intervened, seq_and_frame
 from dragoman.model.ids import timestamp
 from dragoman.model.message import Part, Role
 from dragoman.model.operations import Call, CompleteTask, SendMessage, UpdateStatus
-from dragoman.model.principal import KeyLimits
+from dragoman.model.principal import Principal
 from dragoman.model.task import TERMINAL, Record, TaskState
-from dragoman.store.api import AGENT_ABSENT_S, Dedupe, Quota
+from dragoman.store.api import AGENT_ABSENT_S, Dedupe, OverQuota, Quota
+from dragoman.store.members import TeamMembers
 
 LIST_OFFSET_MAX = 10_000
 """The largest offset for ListTasks. Deeper pages need a page token."""
@@ -58,7 +60,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     has in memory; 0 says that there are no others. While the bus brings hints it does so every `healthy_poll_s`.
     `claim_s` is how often it looks for what nobody sees to: delegations that have to end, effects that got lost, and if
     there are others, tasks that nobody alive works on. `agent_absent_s` is how long tasks wait for an agent that nobody
-    serves. `max_text` bounds each text that an agent says.
+    serves. `max_text` bounds each text that an agent says, and `max_steps` the steps and sleeps that a task records.
+    The members of `sharing_teams` read each other's tasks.
     """
 
     blocking_timeout_s: float = 300.0
@@ -75,6 +78,10 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     claim_s: float = 1.0
     agent_absent_s: float = AGENT_ABSENT_S
     max_text: int = MAX_TEXT
+    max_tokens_per_report: int = MAX_TOKENS_PER_REPORT
+    suspend_after_s: float = 5.0
+    max_steps: int = 10_000
+    sharing_teams: frozenset[str] = frozenset()
 
 
 def check_send(profile: Profile, send: SendMessage, *, pushes: bool = False) -> AgentSkill | None:
@@ -185,26 +192,32 @@ def repeats(record: Record, report: CompleteTask | UpdateStatus) -> bool:
     return record.terminal and record.state is report.state and said == report.parts
 
 
-def quota(settings: EngineSettings, limits: KeyLimits | None, now_ms: int) -> Quota | None:
-    """The quota of a caller whose key has `limits`; None if there is no limit."""
+def quota(settings: EngineSettings, principal: Principal, now_ms: int) -> Quota | None:
+    """The quota of a caller, whose key and team may have limits; None if there is no limit."""
     open_tasks, daily_tasks = settings.max_open_tasks, settings.max_daily_tasks
+    limits, shared = principal.limits, principal.team_limits
     if limits is not None:
         open_tasks, daily_tasks = limits.max_open_tasks or open_tasks, limits.max_daily_tasks or daily_tasks
-    if not (open_tasks or daily_tasks):
-        return None
-    return Quota(open_tasks, daily_tasks, now_ms // DAY_MS)
+    day = now_ms // DAY_MS
+    if shared is not None and (shared.max_open_tasks or shared.max_daily_tasks):
+        most = shared.max_open_tasks or 0, shared.max_daily_tasks or 0
+        return Quota(open_tasks, daily_tasks, day, TeamMembers(principal.team), *most)
+    return Quota(open_tasks, daily_tasks, day) if open_tasks or daily_tasks else None
 
 
-def over_quota(limit: str, quota: Quota | None, now_ms: int) -> TooManyRequests:
-    """The error for a caller that has used up the limit of that name in its quota."""
+def over_quota(over: OverQuota, quota: Quota | None, now_ms: int) -> TooManyRequests:
+    """The error for a caller that has used up a limit of its quota, or whose team has."""
     assert quota is not None  # nothing else is refused
+    limit, who = over.limit, "your team has" if over.of_team else "you have"
     if limit == "max_daily_tasks":
-        made = "1 task" if quota.max_daily_tasks == 1 else f"{quota.max_daily_tasks} tasks"
+        most = quota.team_daily_tasks if over.of_team else quota.max_daily_tasks
+        made = "1 task" if most == 1 else f"{most} tasks"
         return TooManyRequests(
-            limit, f"you have made {made} today, which is the limit: go on after midnight UTC", until_midnight_s(now_ms)
+            limit, f"{who} made {made} today, which is the limit: go on after midnight UTC", until_midnight_s(now_ms)
         )
-    have = "1 task that has" if quota.max_open_tasks == 1 else f"{quota.max_open_tasks} tasks that have"
-    return TooManyRequests(limit, f"you have {have} not ended, which is the limit: await or cancel one", OPEN_RETRY_S)
+    most = quota.team_open_tasks if over.of_team else quota.max_open_tasks
+    have = "1 task that has" if most == 1 else f"{most} tasks that have"
+    return TooManyRequests(limit, f"{who} {have} not ended, which is the limit: await or cancel one", OPEN_RETRY_S)
 
 
 def intervention(call: Call, action: Literal["answer", "cancel"], now_ms: int) -> Intervened:
@@ -213,11 +226,11 @@ def intervention(call: Call, action: Literal["answer", "cancel"], now_ms: int) -
     return Intervened(call.operator, action, timestamp(now_ms), call.reason)
 
 
-def over_tokens(most: int, now_ms: int) -> TooManyRequests:
-    """The error for a caller whose runs have used the `most` tokens of a day."""
+def over_tokens(most: int, now_ms: int, *, of_team: bool = False) -> TooManyRequests:
+    """The error for a caller whose runs, or those of whose team, have used the `most` tokens of a day."""
     return TooManyRequests(
         "max_daily_tokens",
-        f"you have used the {most} tokens of today: go on after midnight UTC",
+        f"{'your team has' if of_team else 'you have'} used the {most} tokens of today: go on after midnight UTC",
         until_midnight_s(now_ms),
     )
 

@@ -1,7 +1,9 @@
-"""Recovery: claims the tasks on which no living replica works, at the start and while the engine runs.
+"""Recovery: claims the tasks on which no living replica works, at the start and while the engine runs, and those that
+slept when they wake.
 
 Invariant: a task is claimed in one write of the store, so that only one of several replicas goes on with it. A task
-whose agent may have done things outside runs again only if its agent is declared restartable.
+whose agent may have done things outside runs again only if its agent is declared restartable, or has recorded a step
+or a sleep: it knows then what it has done.
 """
 
 import asyncio
@@ -16,6 +18,7 @@ from dragoman.engine.policy import UNREADABLE_TEXT, EngineSettings
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import TaskNotFound
+from dragoman.model.ids import Clock
 from dragoman.model.task import TaskState
 from dragoman.store.api import OutcomeUnknown, Refused, Store, Stored, StoreError
 from dragoman.telemetry.job_group import JobGroup
@@ -45,6 +48,7 @@ class Recovery:
         tasks: Tasks,
         supervisor: Supervisor,
         settings: EngineSettings,
+        clock: Clock,
         observer: Observer | None,
     ) -> None:
         self._store = store
@@ -52,8 +56,9 @@ class Recovery:
         self._supervisor = supervisor
         self._leases = supervisor.leases
         self._settings = settings
+        self._clock = clock
         self._observer = observer
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: tuple[asyncio.Task[None], ...] = ()
         self._pause: asyncio.Future[None] | None = None
         self.taken_over = 0
         """How many tasks were claimed since the start of the engine."""
@@ -73,9 +78,9 @@ class Recovery:
     async def settle_all(self) -> None:
         """Settle the tasks that dead holders left unfinished, so that none stays `working` for ever.
 
-        Tasks of a restartable agent run again; others fail with reason `interrupted`, and so do those of agents that
-        nobody alive serves, once they may be claimed. A requested cancel takes precedence. Raises StoreError: a server
-        that cannot write its store must not start.
+        Tasks of a restartable agent run again, and so do those with recorded steps; others fail with reason
+        `interrupted`, and so do those of agents that nobody alive serves, once they may be claimed. A requested cancel
+        takes precedence. Raises StoreError: a server that cannot write its store must not start.
         """
         own, of_workers = self._agents()
         for agents, queued in ((own, True), (of_workers, False), (None, True)):
@@ -85,10 +90,11 @@ class Recovery:
     # -- while the engine runs -----------------------------------------------------------------------------------------
 
     def start(self, jobs: JobGroup) -> None:
-        """Claim every `claim_s` from now on, if other engines write to the store."""
+        """Claim what wakes from now on. If other engines write to the store, claim every `claim_s`, too."""
+        self._watching = (jobs.keep("sleepers", self._watch_sleepers),)
         if self._settings.poll_s > 0:
             self._absent_s = self._supervisor.loop.time() + self._look_s  # the start has just looked
-            self._watching = jobs.keep("claims", self._watch)
+            self._watching += (jobs.keep("claims", self._watch),)
 
     def wake(self, *, lost: bool = False) -> None:
         """Claim soon, because there is said to be work. Does nothing before `start`.
@@ -103,8 +109,8 @@ class Recovery:
 
     def stop(self) -> None:
         """Stop claiming."""
-        if self._watching is not None:
-            self._watching.cancel()
+        for watching in self._watching:
+            watching.cancel()
 
     async def _wait(self) -> None:
         """Wait until the next look is due or wanted. Look again soon at the tasks that the last one left alone."""
@@ -141,11 +147,67 @@ class Recovery:
                     log.warning("tasks of other servers cannot be taken over: %s", error)
                 self._failing = True
 
+    # -- tasks that sleep ----------------------------------------------------------------------------------------------
+
+    async def _watch_sleepers(self) -> None:
+        """Claim tasks as they wake. A look each `claim_s` finds when the next one does, whoever put it to sleep.
+
+        A store that nobody else writes to is not asked again while nothing is committed.
+        """
+        alone, failing, asked_at, wakes_ms = self._settings.poll_s == 0, False, -1, None
+        while True:
+            commits, now_ms = self._store.writing.commits.count, self._clock.now_ms()
+            try:
+                if not alone or commits != asked_at or (wakes_ms is not None and wakes_ms <= now_ms):
+                    wakes_ms = await self._find_wake(now_ms)
+                    asked_at = commits
+                failing = False
+            except (StoreError, OutcomeUnknown) as error:
+                if not failing:
+                    log.warning("tasks that wake cannot be claimed: %s", error)
+                failing, wakes_ms, asked_at = True, None, -1
+            pause_s = self._settings.claim_s
+            if wakes_ms is not None:
+                pause_s = min(pause_s, max(0, wakes_ms - self._clock.now_ms()) / 1000)
+            await asyncio.sleep(pause_s)
+
+    async def _find_wake(self, now_ms: int) -> int | None:
+        """Claim what has woken by now. Returns when the next task wakes."""
+        wakes_ms = await self._store.next_wake(0)
+        if wakes_ms is not None and wakes_ms <= now_ms:
+            await self._claim_woken()
+            wakes_ms = await self._store.next_wake(now_ms)
+        return wakes_ms
+
+    async def _claim_woken(self) -> None:
+        """Claim all tasks that have woken, but for those of agents that other replicas serve, or that may yet come."""
+        own, of_workers = self._agents()
+        alone = self._settings.poll_s == 0  # else `_watch` looks for those of agents that nobody serves
+        for agents in (own + of_workers, None) if alone else (own + of_workers,):
+            while self._leases.takes_work and agents != ():
+                claimed = await self._store.claim_woken(
+                    self._leases.holder, SHARE_MAX, agents, self._settings.agent_absent_s
+                )
+                self._take_on(claimed)
+                if len(claimed) < SHARE_MAX:
+                    break
+
     def _agents(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The agents that are served here: those whose tasks have runs, and those of workers, who find the queue."""
-        runners = self._leases.served.runners
+        """The agents that are served here: those whose tasks have runs, and those of workers, who find the queue.
+
+        What waits for a disabled agent stays where it is.
+        """
+        served = self._leases.served
+        runners = {agent: runner for agent, runner in served.runners.items() if served.switches.takes_on(agent)}
         own = tuple(agent for agent, runner in runners.items() if not runner.traits.by_workers)
         return own, tuple(agent for agent, runner in runners.items() if runner.traits.by_workers)
+
+    async def take_up(self) -> None:
+        """Claim what waits for the agents that are served here, once. Raises StoreError."""
+        if self._watching and self._leases.takes_work:  # else the start looks, or nobody does
+            while self._leases.takes_work and await self._claim_some():
+                pass
+            await self._claim_woken()
 
     async def _claim_some(self) -> bool:
         """Claim a batch for the agents that are served here. Returns whether there may be more."""
@@ -160,14 +222,17 @@ class Recovery:
         """Claim at most `limit` tasks of these agents. Returns whether there may be more."""
         if agents == ():
             return False
-        supervisor = self._supervisor
         claimed = await self._claim_for(limit, agents, queued=queued)
         self.taken_over += len(claimed)
-        for stored in claimed:
-            if self._observer is not None:
+        if self._observer is not None:
+            for stored in claimed:
                 self._observer.taken_over(stored.head.agent)
-            supervisor.errands.do_on(stored.head.id, partial(self._settle_in_time, stored))
+        self._take_on(claimed)
         return len(claimed) == limit
+
+    def _take_on(self, claimed: Iterable[Stored]) -> None:
+        for stored in claimed:
+            self._supervisor.errands.do_on(stored.head.id, partial(self._settle_in_time, stored))
 
     async def _claim_for(self, limit: int, agents: tuple[str, ...] | None, *, queued: bool) -> tuple[Stored, ...]:
         absent_s = self._settings.agent_absent_s
@@ -251,7 +316,8 @@ class Recovery:
             await supervisor.ends.end(task, TaskState.FAILED, UNREADABLE_TEXT, "unreadable", epoch=stored.epoch)
         elif runner is not None and runner.traits.by_workers:
             await self._leases.requeue(task, stored.epoch)
-        elif runner is not None and (unbegun or runner.traits.restartable):
-            await supervisor.resume(task, crashed=not unbegun)
+        elif runner is not None and (unbegun or runner.traits.restartable or task.fold.steps):
+            # One that was handed on is offered even if a run of it has died: its words are replaced, if there are any.
+            await supervisor.resume(task, crashed=not unbegun or bool(stored.head.steps_version))
         else:
             await supervisor.ends.end(task, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted", epoch=stored.epoch)

@@ -50,7 +50,8 @@ class Tail:
 
     With `snapshot` the task as it stands there comes first; with `ends_with_snapshot` nothing follows it. With
     `ends_when_interrupted` the stream closes after an `input-required` or `auth-required` that follows seq `after` (A2A
-    1.0 §3.1.2) and was not over when the stream began. Otherwise it closes at a terminal state.
+    1.0 §3.1.2) and was not over when the stream began. With `past_only` it closes where it would wait. Otherwise it
+    closes at a terminal state.
     """
 
     __slots__ = (
@@ -59,6 +60,7 @@ class Tail:
         "_closed",
         "_ended",
         "_ends_when_interrupted",
+        "_past_only",
         "_recent",
         "_rewound",
         "_services",
@@ -83,6 +85,7 @@ class Tail:
         base: Record | None = None,
         ends_when_interrupted: bool = False,
         ends_with_snapshot: bool = False,
+        past_only: bool = False,
     ) -> None:
         self.head: TaskHead | None = task.head
         self.retry = False
@@ -93,6 +96,7 @@ class Tail:
         self._begun_at = task.seq
         self._snapshot = snapshot
         self._ends_when_interrupted = ends_when_interrupted
+        self._past_only = past_only
         self._closed = False
         self._ended = ends_with_snapshot or (task.terminal and after >= task.seq)
         self._waiting: Future[bool] | None = None
@@ -139,7 +143,7 @@ class Tail:
                 return (*items, *batch) if items else batch
             if items:
                 return items
-            if self._ended:
+            if self._ended or self._past_only:
                 break
             if services.stopping.begun:
                 self.retry = True
@@ -276,13 +280,16 @@ class Tails:
             return self._tail(task, seq, Snapshot(record, send.history_length), ends=True)
         return self._tail(task, task.seq, Snapshot(task.record(), send.history_length), ends=True)
 
-    async def of_task(self, call: Call, task_id: str) -> Tail:
-        """Open a subscription (A2A 1.0 §3.1.6). Raises A2AError or StoreError."""
+    async def of_task(self, call: Call, task_id: str, *, past_only: bool = False) -> Tail:
+        """Open a subscription (A2A 1.0 §3.1.6). Raises A2AError or StoreError.
+
+        With `past_only`, which goes with `Call.after`, the stream ends where it would wait.
+        """
         task = await self._tasks.pin(call, task_id)
         ends = not call.manners.subscribed_until_terminal
         try:
             if call.after is not None:
-                return await self._after(task, call.after, ends=ends, folds=call.folds)
+                return await self._after(task, call.after, ends=ends, folds=call.folds, past_only=past_only)
             if task.terminal and not call.manners.subscribes_to_ended:
                 raise UnsupportedOperation(f"task {task_id} has ended ({task.state.value}): read it with GetTask")
             tells_end = ends and call.manners.subscribes_to_ended and task.state in INTERRUPTED
@@ -303,7 +310,7 @@ class Tails:
         finally:
             task.unpin()
 
-    async def _after(self, task: Log, after: str, *, ends: bool, folds: bool) -> Tail:
+    async def _after(self, task: Log, after: str, *, ends: bool, folds: bool, past_only: bool = False) -> Tail:
         """Open a stream after the last id the caller saw.
 
         If those events were pruned, or the store may have lost that one at a failover, a snapshot comes first.
@@ -320,7 +327,7 @@ class Tails:
         base = None
         if folds and first > 0 and (base := await read_record(task, first)) is None:
             return self._tail(task, task.seq, Snapshot(task.record()), ends=ends)
-        return self._tail(task, first, None, ends=ends, base=base)
+        return self._tail(task, first, None, ends=ends, base=base, past_only=past_only)
 
     def _tail(
         self,
@@ -331,6 +338,7 @@ class Tails:
         ends: bool,
         over: bool = False,
         base: Record | None = None,
+        past_only: bool = False,
     ) -> Tail:
         return Tail(
             task,
@@ -340,4 +348,5 @@ class Tails:
             base=base,
             ends_when_interrupted=ends,
             ends_with_snapshot=over,
+            past_only=past_only,
         )

@@ -13,6 +13,7 @@ from functools import partial
 from dragoman.engine import policy
 from dragoman.engine.api import Runner
 from dragoman.engine.auto_runs import AutoRuns
+from dragoman.engine.code_versions import CodeVersions
 from dragoman.engine.ends import GONE_TEXT, TaskEnds
 from dragoman.engine.errands import Errands
 from dragoman.engine.leases import TaskLeases
@@ -44,7 +45,7 @@ class Supervisor:
     """Owns the asyncio tasks of all runs of this process. They count as work of the `errands`.
 
     `leases` says which tasks run here, and `runs` are the runs. A run begins with an agent of `leases.served`, and
-    keeps it. `ends` ends tasks in place of their runs.
+    keeps it. `ends` ends tasks in place of their runs, and `versions` hands on those that began with other code.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Supervisor:
         runs: Runs,
         tasks: Tasks,
         ends: TaskEnds,
+        versions: CodeVersions,
         errands: Errands,
         auto_runs: AutoRuns,
         services: RunServices,
@@ -65,6 +67,7 @@ class Supervisor:
         self.stopping = services.stopping
         self.loop = services.loop
         """The loop of the runs. Asking asyncio for it costs a system call (getpid, CPython 3.11)."""
+        self._versions = versions
         self._tasks = tasks
         self._auto_runs = auto_runs
         self._services = services
@@ -121,7 +124,7 @@ class Supervisor:
         if auto is not None:
             execution = self._auto_runs.take_execution(auto)
         if observer is not None and execution is None:
-            execution = observer.executing(head.agent, head.id, head.traceparent)
+            execution = observer.executing(head, runner)
         traced = None if execution is None else execution.traceparent
         run = TaskRun(
             runner,
@@ -131,6 +134,7 @@ class Supervisor:
             self._services,
             announce=replay is None,
             traceparent=traced or head.traceparent,
+            observed=execution,
             work=None if auto is None else auto.resume,
             run=None if auto is None else auto.run,
         )
@@ -170,9 +174,12 @@ class Supervisor:
             self._observer.lease_lost(agent)
 
     def drop_suspended(self, task: Log) -> None:
-        """Keep the suspended run of a task no longer. An answer does not wait until its agent has cleaned up."""
+        """Keep the suspended run of a task no longer, nor that of a task that sleeps. Its next run does not wait until
+        the agent has cleaned up."""
         run = self.runs.of(task)
-        if run is not None and run.suspended:
+        if run is not None and run.asleep:
+            self.runs.leave_behind(run)
+        elif run is not None and run.suspended:
             if self.leases.shared:
                 self.errands.do(task, lambda: self._disown(task))  # first: it keeps the task in memory
             self.runs.leave_behind(run)
@@ -243,6 +250,10 @@ class Supervisor:
         run = self.runs.of(task)
         if run is not None and run.resumes_under(task.row.epoch):
             await self._accept(task)
+        elif not self._versions.fit(task):
+            if run is not None:
+                self.runs.leave_behind(run)
+            await self._versions.hand_on(task, task.row.epoch)
         elif await self.leases.use_claim(task):
             if run is not None:
                 self.runs.leave_behind(run)
@@ -255,7 +266,7 @@ class Supervisor:
     async def _replay(self, task: Log, epoch: int, *, crashed: bool) -> None:
         read = 0  # how far the log reached when it was last read
         while True:
-            whole, damaged = await self._read_log(task), False
+            whole, damaged, fits = await self._read_log(task), False, True
             try:
                 async with task.writes.turn(task):  # an end that is being written comes first, and so does a message
                     leased_here = task.row.holder == self.leases.holder and task.row.epoch == epoch
@@ -267,11 +278,18 @@ class Supervisor:
                         continue
                     if last < task.seq:  # events that the store had said to be there cannot be read
                         damaged = True
+                    elif not (
+                        fits := self._versions.fit(task)
+                    ):  # the agents were replaced, or the lease came with an answer
+                        pass
                     elif (runner := self.leases.served.runners.get(task.head.agent)) is not None:
                         prefix = (logged for logged in whole if logged.seq <= task.seq)  # the rest comes with a refresh
                         message, replay = replay_of(task.head, prefix, crashed=crashed)
                         self.start(runner, task, message, replay)
                         return
+                if not fits:
+                    await self._versions.hand_on(task, epoch)
+                    return
                 text, reason = (policy.UNREADABLE_TEXT, "unreadable") if damaged else (GONE_TEXT, "interrupted")
                 await self.ends.end(task, TaskState.FAILED, text, reason, epoch=epoch)
             except StoreError as error:

@@ -1,6 +1,6 @@
 """Tasks: the task logs that this process has in memory.
 
-Invariant: a caller finds only its own tasks here; to others they do not exist (invariant 9).
+Invariant: a caller finds only its own tasks here, and those that its team shares; others do not exist (invariant 9).
 """
 
 import asyncio
@@ -13,13 +13,18 @@ from dragoman.engine.hints import Hints
 from dragoman.engine.log import Log
 from dragoman.engine.log_reader import LogReader
 from dragoman.engine.observer import Observer
+from dragoman.engine.parked_headers import ParkedHeaders
+from dragoman.engine.rights import Right, check_right, may_read, readable
 from dragoman.engine.served_agents import Served
+from dragoman.engine.spending import TaskSpending
 from dragoman.model.errors import Forbidden, InvalidParams, TaskNotFound
 from dragoman.model.events import StatusChanged
+from dragoman.model.headers import TaskHeaders
 from dragoman.model.lifecycle import SPELLED, fold
-from dragoman.model.operations import Call, CallerCredentials, CancelTask, ListTasks, TaskPage
+from dragoman.model.operations import Call, CancelTask, ListTasks, TaskPage
 from dragoman.model.task import TERMINAL, Record, TaskHead
 from dragoman.store.api import ListQuery, Store, Stored, StoreError, Unknown
+from dragoman.store.budgets import Charge
 
 LARGE_BYTES = 1 << 20
 """An answer about a task of this size or more needs room before the task is read."""
@@ -30,7 +35,7 @@ class Tasks:
 
     With `hints` other engines write to the store, too, so that each look-up reads what they wrote.
 
-    `effects` get the end of each task that may have delegated others.
+    `effects` get the end of each task that may have delegated others. `spending` says what tasks that end have cost.
     """
 
     def __init__(
@@ -41,8 +46,10 @@ class Tasks:
         observer: Observer | None = None,
         announcer: Announcer | None = None,
         hints: Hints | None = None,
+        spending: TaskSpending | None = None,
     ) -> None:
         self._store = store
+        self._spending = spending or TaskSpending(store)
         self._reader = LogReader()
         self._observer = observer
         self._announcer = announcer
@@ -50,6 +57,7 @@ class Tasks:
         self._effects = effects
         self._hints = hints
         self._logs: dict[str, Log] = {}
+        self._headers = ParkedHeaders()
 
     def __len__(self) -> int:
         return len(self._logs)
@@ -58,9 +66,9 @@ class Tasks:
         """Every task in memory."""
         return list(self._logs.values())
 
-    def new(self, head: TaskHead, shown: CallerCredentials | None) -> Log:
+    def new(self, head: TaskHead, headers: TaskHeaders | None) -> Log:
         """The log of a task that is not written yet, pinned once. It is not kept before `add`."""
-        return Log(head, self._store, self, self._hints, shown=shown, pins=1)
+        return Log(head, self._store, self, self._hints, headers=headers, pins=1)
 
     def add(self, task: Log) -> None:
         """Keep a task that was just made or loaded, as long as it is pinned or written to."""
@@ -78,10 +86,15 @@ class Tasks:
         if task.children != ():
             self._effects.put(CancelChildren(task))
 
-    async def find(self, call: Call, task_id: str) -> Log:
+    def charges(self, record: Record) -> tuple[Charge, ...]:
+        """See `LogOwner`."""
+        return self._spending.charges(record)
+
+    async def find(self, call: Call, task_id: str, right: Right = Right.READ) -> Log:
         """The caller's task, not pinned. Raises TaskNotFound, also when it is another's or another agent's.
 
-        Raises UnsupportedOperation if the task cannot be read: its caller can only ask where it stands. Operators can
+        Raises Forbidden for one of the caller's team that it may read, and has not this `right` to;
+        UnsupportedOperation if the task cannot be read: its caller can only ask where it stands. Operators can
         cancel it.
         """
         task = self._logs.get(task_id)
@@ -91,13 +104,14 @@ class Tasks:
             task = await self._load(task_id)
         else:
             task = await self._of_stored(await self._read(call, task_id, None))
+        check_right(call.principal, task.head, right)
         if task.fold.unreadable and not (call.operator is not None and isinstance(call.operation, CancelTask)):
             raise policy.unreadable(task_id)
         return task
 
     async def _read(self, call: Call, task_id: str, bytes_max: int | None) -> Stored:
         """Read the caller's task. One of `bytes_max` bytes or more needs room first. Raises TaskNotFound."""
-        found = await self._store.find(task_id, call.principal.id, call.agent, bytes_max)
+        found = await self._store.find(task_id, readable(call.principal), call.agent, bytes_max)
         if isinstance(found, int):
             if call.room is not None:
                 call.room(found)
@@ -208,9 +222,9 @@ class Tasks:
             return stored.snapshot
         return await fold_aside(len(stored.events), lambda: fold(stored.head, stored.snapshot, stored.events))
 
-    async def pin(self, call: Call, task_id: str) -> Log:
-        """The caller's task, kept in memory until its `unpin`. Raises TaskNotFound like `find`."""
-        return self._hold(await self.find(call, task_id))
+    async def pin(self, call: Call, task_id: str, right: Right = Right.READ) -> Log:
+        """The caller's task, kept in memory until its `unpin`. Raises TaskNotFound and Forbidden like `find`."""
+        return self._hold(await self.find(call, task_id, right))
 
     async def pin_reported(self, call: Call, task_id: str) -> Log:
         """As `pin`, for a worker of the agent, whoever owns the task. Raises Forbidden for any other caller."""
@@ -240,12 +254,15 @@ class Tasks:
     def _hold(self, task: Log) -> Log:
         if task.head.id not in self._logs:
             self.add(task)
+            if task.headers is None:
+                task.headers = self._headers.take_back(task.head.id)
         task.pin()
         return task
 
     def forget(self, task_id: str) -> None:
         """Drop a task that has been deleted. Streams that read its end have it until then."""
         task = self._logs.pop(task_id, None)
+        self._headers.take_back(task_id)
         if task is not None and self._hints is not None:
             self._hints.forget(task)
 
@@ -253,6 +270,8 @@ class Tasks:
         """See `LogOwner`."""
         if task.pins <= 0 and not task.writes.busy and self._logs.get(task.head.id) is task:
             del self._logs[task.head.id]
+            if task.headers is not None and not task.terminal:
+                self._headers.park(task.head.id, task.headers)
             if self._hints is not None:
                 self._hints.forget(task)
 
@@ -267,13 +286,14 @@ class Tasks:
 async def list_tasks(store: Store, call: Call, listing: ListTasks, max_bytes: int) -> TaskPage:
     """Return the page that `listing` asks for (A2A 1.0 §3.1.4), shorter if its tasks are large.
 
-    It holds only tasks of the caller with the agent that was asked. Raises InvalidParams or StoreError.
+    It holds only tasks that the caller may read, its own alone if these are wanted, and with the agent that was asked
+    unless those of every agent are wanted. Raises InvalidParams or StoreError.
     """
     if listing.offset > policy.LIST_OFFSET_MAX:
         raise InvalidParams("offset", f"at most {policy.LIST_OFFSET_MAX}: page by token, or narrow the filters")
     query = ListQuery(
-        owner=call.principal.id,
-        agent=call.agent,
+        owner=call.principal.id if listing.own else readable(call.principal),
+        agent=None if listing.every_agent else call.agent,
         context_id=listing.context_id,
         state=listing.state,
         status_after_ms=listing.status_after_ms,
@@ -296,4 +316,4 @@ async def list_tasks(store: Store, call: Call, listing: ListTasks, max_bytes: in
 
 
 def _may_see(call: Call, head: TaskHead) -> bool:
-    return head.owner == call.principal.id and head.agent == call.agent
+    return head.agent == call.agent and may_read(call.principal, head)

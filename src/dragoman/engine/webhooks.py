@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from dragoman.engine.announcements import Announcer, Audience, joined
 from dragoman.engine.leases import TaskLeases
 from dragoman.engine.log import Log
+from dragoman.engine.rights import Right
 from dragoman.engine.rules import AddWebhook, Decision
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import InvalidParams, TaskNotFound
@@ -79,7 +80,7 @@ class WebhookOperations:
         return task.followers.announce_to(Audience(self._announcer)) if audience is None else audience
 
     async def _create(self, call: Call, config: PushConfig) -> PushConfig:
-        task = await self._tasks.pin(call, config.task_id)
+        task = await self._tasks.pin(call, config.task_id, Right.OWN)
         try:
             registration = await self.registration(call, config, task.head.id, "")
             if await task.writes.append(task, partial(self._decide, registration), patient=False) is None:
@@ -120,7 +121,7 @@ class WebhookOperations:
             raise
 
     async def _configs(self, call: Call, task_id: str) -> tuple[PushConfig, ...]:
-        await self._tasks.find(call, task_id)
+        await self._tasks.find(call, task_id, Right.OWN)
         return await self._store.outbox.configs(task_id)
 
     async def _get(self, call: Call, task_id: str, config_id: str) -> PushConfig | None:
@@ -134,7 +135,7 @@ class WebhookOperations:
 
     async def _delete(self, call: Call, task_id: str, config_id: str) -> None:
         """Delete the configuration, or all where the caller may leave the id out. Idempotent (A2A 1.0 §3.1.10)."""
-        task = await self._tasks.pin(call, task_id)
+        task = await self._tasks.pin(call, task_id, Right.OWN)
         try:
             for config in await self._store.outbox.configs(task_id):
                 if config_id in ("", config.id):

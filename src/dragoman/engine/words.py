@@ -14,6 +14,8 @@ the model are words as they are: an `ArtifactChunk`, which becomes an event unch
 | `Note` | something for a later run of the task |
 | `Ask` | a question to the caller, which has an answer |
 | `Delegation` | a task for another agent, which has an outcome |
+| `Step` | a piece of work that is done once, and whose outcome is recorded |
+| `Sleep` | that nobody works on the task until a time |
 | `End` | the end of the task |
 """
 
@@ -23,6 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.engine.bounds import Bounds, flag, integer, name, name_or_none, shown, steps, type_name
+from dragoman.model.events import StepFailure
 from dragoman.model.message import Artifact, Part
 from dragoman.model.task import TERMINAL, TaskState
 
@@ -146,6 +149,77 @@ class Delegation(Struct, frozen=True, kw_only=True):
             detach=flag("detach", self.detach),
             number=integer("number", self.number),
         )
+
+
+class Step(Struct, frozen=True):
+    """A piece of the agent's work, whose outcome is recorded, so that a later run does not do it again.
+
+    `key` tells steps of one name apart, where their places do not. With `at_most_once` it is recorded before it is
+    executed, too; then it is not executed again if nobody knows whether it was. A `soon` step is recorded with the next
+    event, without a commit of its own. Names that begin with `$` are ours.
+    """
+
+    name: str
+    key: str = ""
+    at_most_once: bool = False
+    soon: bool = False
+
+    @property
+    def drawn(self) -> bool:
+        """Whether it is a value that the run draws, or reads of its memory: no work that anybody would want to see."""
+        return self.name.startswith("$") and self.name != MODEL_STEP
+
+    def check(self, bounds: Bounds) -> "Step":
+        """Return the word as it is told. Raises TypeError or ValueError, which names the argument."""
+        said = name("name", self.name)
+        if not said:
+            raise ValueError("name is empty: give the step a name")
+        return Step(said, name("key", self.key), flag("at_most_once", self.at_most_once), self.soon)
+
+
+MODEL_STEP = "$model"
+"""The name of a step that is an answer of a model."""
+
+PATCHED = "$patched"
+"""The name under which a task records that it knows a change of its agent's code: a step whose key names the change."""
+
+JSON_FORM = "json"
+"""The form of a step's result that is one data part, which is the value."""
+
+
+SLEEP_MS_MAX = 3653 * 86_400_000
+"""The longest sleep: ten years. A longer one is a mistake, such as milliseconds that were taken for seconds."""
+
+
+class Sleep(Struct, frozen=True, kw_only=True):
+    """Nobody works on the task for `for_ms` milliseconds, or until `until_ms` since the epoch: one of them is set.
+
+    A time that has passed is over at once. With `wake_on_message` a further message of the caller ends the sleep, too;
+    one that the agent has not read yet does so at once.
+    """
+
+    for_ms: int | None = None
+    until_ms: int | None = None
+    wake_on_message: bool = False
+
+    def check(self, bounds: Bounds) -> "Sleep":
+        """Return the word as it is told. Raises TypeError or ValueError, which names the argument."""
+        if (self.for_ms is None) == (self.until_ms is None):
+            raise ValueError("either for_ms or until_ms must be set")
+        return replace(self, wake_on_message=flag("wake_on_message", self.wake_on_message))
+
+
+FAILURE_CHARACTERS = 2000
+"""How much of the text of a step's failure is recorded."""
+
+
+class StepDone(Struct, frozen=True):
+    """The outcome of a step that was executed: a `result` in a `form` (see `model.events.Stepped`), or a `failure`."""
+
+    result: tuple[Part, ...] = ()
+    form: str = ""
+    failure: StepFailure | None = None
+    attempts: int = 1
 
 
 class End(Struct, frozen=True):

@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 
-from dragoman.engine.effects import Delegate, ParentRun
+from dragoman.engine.code_versions import CodeVersions
+from dragoman.engine.effects import Delegate, ParentRun, WeighSpending
 from dragoman.engine.ends import GONE_TEXT
 from dragoman.engine.log import Log
 from dragoman.engine.observer import Execution, Observer
 from dragoman.engine.rules import Decision, Request, View, WriteWords, decide_words
+from dragoman.engine.runs.endings import BUDGET_EXHAUSTED, BUDGET_TEXT
 from dragoman.engine.runs.services import RunServices
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.tasks import Tasks
@@ -21,7 +23,7 @@ from dragoman.engine.words import Delegation
 from dragoman.engine.writes import STALLED_S
 from dragoman.model.errors import LeaseLost, TaskNotFound, Unavailable
 from dragoman.model.events import Delegated, Logged
-from dragoman.model.task import TaskState
+from dragoman.model.task import TaskHead, TaskState, Usage
 from dragoman.store.api import Appended, Store, StoreError
 from dragoman.store.worker_leases import WorkerLease
 
@@ -33,6 +35,21 @@ class Overtaken(Exception):
     """Somebody else wrote to the task since it was read: what was to be written is decided anew."""
 
 
+class WorkerSpending:
+    """What a worker has reported for its task: see `engine.effects.SpendingRun`."""
+
+    def __init__(self, head: TaskHead, used: Usage, tasks: "WorkerTasks") -> None:
+        self.head = head
+        self.used: Usage | None = used
+        self._tasks = tasks
+
+    async def stop_spending(self, budget: str) -> None:
+        """As the protocol says. The worker hears of it with its next word."""
+        async with self._tasks.watch(self.head.id) as task:
+            if task is not None:
+                await self._tasks.ends.end(task, TaskState.FAILED, BUDGET_TEXT.format(budget), BUDGET_EXHAUSTED)
+
+
 class WorkerTasks:
     """The tasks of the agents that are served by workers, and the services that their workers' words need."""
 
@@ -42,10 +59,13 @@ class WorkerTasks:
         tasks: Tasks,
         supervisor: Supervisor,
         services: RunServices,
+        versions: CodeVersions,
         observer: Observer | None,
     ) -> None:
+        self.versions = versions
         self.store = store
         self.leases = store.worker_leases
+        self.state_store = services.state
         self.ends = supervisor.ends
         self.loop = services.loop
         self.clock = services.clock
@@ -54,6 +74,7 @@ class WorkerTasks:
         self.bounds = services.bounds
         self.server = services.server
         self.retry_s = services.retry_s
+        self.max_steps = services.max_steps
         self._tasks = tasks
         self._supervisor = supervisor
         self._effects = services.effects
@@ -70,6 +91,11 @@ class WorkerTasks:
     def shared(self) -> bool:
         """Whether other replicas may serve the same workers."""
         return self.store.replicas.shared
+
+    def weigh_spending(self, task: Log, used: Usage) -> None:
+        """End a task soon whose worker has used more than its budgets have left."""
+        if not task.terminal and any(one.stops for one in task.head.reservations):
+            self._effects.put(WeighSpending(WorkerSpending(task.head, used, self)))
 
     # -- logs ----------------------------------------------------------------------------------------------------------
 
@@ -143,6 +169,10 @@ class WorkerTasks:
 
     # -- leases --------------------------------------------------------------------------------------------------------
 
+    def takes_on(self, agent: str) -> bool:
+        """Whether workers may take tasks of an agent: not while an operator has disabled it."""
+        return self._supervisor.leases.served.switches.takes_on(agent)
+
     def refusal(self) -> Unavailable | None:
         """Why no task can be leased at present; None if one can."""
         return None if self._supervisor.leases.takes_work else self._supervisor.refusal()
@@ -210,7 +240,9 @@ class WorkerTasks:
     def executing(self, task: Log) -> Execution | None:
         """A worker begins with a task; None if nobody observes it."""
         observer, head = self._observer, task.head
-        return None if observer is None else observer.executing(head.agent, head.id, head.traceparent)
+        if observer is None:
+            return None
+        return observer.executing(head, self._supervisor.leases.served.runners.get(head.agent))
 
     def background(self, work: Coroutine[None, None, None]) -> None:
         """Do something beside all calls, until the end of a drain."""

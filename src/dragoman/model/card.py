@@ -3,6 +3,7 @@
 Invariant: `AgentCard` encodes to pure A2A 1.0 JSON; the hybrid that is served at well-known paths is made in dialects/.
 """
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -88,7 +89,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     `input_modes` may end in `/*`; `*/*` accepts everything. With `streams` False streaming operations raise
     `UnsupportedOperationError`, with `pushes` False operations on webhooks raise `PushNotificationNotSupportedError`
     (A2A 1.0 §3.3.4). `versions` are the official versions in which the agent is served; a call in another one raises
-    `VersionNotSupportedError`.
+    `VersionNotSupportedError`. `inputs` are the JSON Schemas of what skills take as a data part, by skill; no card of
+    A2A has them.
     """
 
     id: str
@@ -106,6 +108,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     streams: bool = True
     pushes: bool = True
     versions: tuple[str, ...] = VERSIONS
+    inputs: Mapping[str, Mapping[str, Any]] = {}
 
 
 class Described(Protocol):

@@ -3,13 +3,15 @@
     A2AError
     ├── ParseError, InvalidRequest, MethodNotFound, InvalidParams, InternalError      JSON-RPC 2.0 §5.1
     ├── TaskNotFound, TaskNotCancelable, PushNotificationNotSupported,
-    │   UnsupportedOperation, ContentTypeNotSupported, InvalidAgentResponse,
+    │   UnsupportedOperation (QuestionClosed), ContentTypeNotSupported, InvalidAgentResponse,
     │   ExtendedAgentCardNotConfigured, ExtensionSupportRequired, VersionNotSupported  A2A 1.0 §3.3.2
     ├── AgentNotFound, NotFound, MethodNotAllowed                                      no such agent, path, verb
+    ├── Conflict (VersionConflict), an InvalidParams                                   HTTP 409, 412
     ├── UnsupportedMediaType, PayloadTooLarge, RequestTimeout                          HTTP 415, 413, 408
     ├── AgentOffline, TaskTimeout, AgentFailed                                         BeeOS, Evo AI
+    ├── TaskNotEnded, an UnsupportedOperation                                          OpenAI Responses
     ├── LeaseLost                                                                      a worker's task went elsewhere
-    ├── Unauthorized, Forbidden, TooManyRequests                                       HTTP 401, 403, 429
+    ├── Unauthorized, Forbidden, TooManyRequests (BudgetExhausted)                     HTTP 401, 403, 429
     └── Unavailable                                                      draining, store full, agent busy: try again
 
 Invariant: a message names the thing and the fix, and never the text of an exception. Codes are per-dialect tables.
@@ -21,10 +23,12 @@ from collections.abc import Sequence
 class A2AError(Exception):
     """A caller's request that cannot be answered with a result. The caller reads `message`.
 
-    `retry_after_s` says after how many seconds to try again, where that is known.
+    `retry_after_s` says after how many seconds to try again, where that is known. `untaken`: another server gave it,
+    which has done nothing (HTTP 429, or 503 with `Retry-After`).
     """
 
     retry_after_s: int | None = None
+    untaken: bool = False
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -62,6 +66,17 @@ class InvalidParams(A2AError):
     def __init__(self, field: str, description: str, *more: tuple[str, str]) -> None:
         self.violations: Sequence[tuple[str, str]] = ((field, description), *more)
         super().__init__("; ".join(f"{f}: {d}" if f else d for f, d in self.violations))
+
+
+class Conflict(InvalidParams):
+    """A field contradicts what is there: its id is taken, say. Only operators' acts meet it."""
+
+
+class VersionConflict(Conflict):
+    """The object has another version than the one that was to be changed (RFC 9110 §13.1.1, If-Match)."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__("version", f"is {version} by now: read it again, and repeat the change if it still fits")
 
 
 class InternalError(A2AError):
@@ -108,6 +123,18 @@ class UnsupportedOperation(A2AError):
     """The agent does not offer the operation, or not in the task's present state (A2A 1.0 §3.3.2)."""
 
 
+class QuestionClosed(UnsupportedOperation):
+    """The message answers a question that is not open (any more): its task has gone on, or has ended."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(f"task {task_id} does not wait for an answer to that question: ask for the task")
+        self.task_id = task_id
+
+
+class TaskNotEnded(UnsupportedOperation):
+    """The task works, or waits for its caller, and so cannot be deleted (OpenAI Responses)."""
+
+
 class ContentTypeNotSupported(A2AError):
     """The agent does not take a part's media type, or the caller accepts none of the agent's (A2A 1.0 §3.3.2)."""
 
@@ -150,7 +177,8 @@ class AgentNotFound(A2AError):
     """The server has no agent with this id."""
 
     def __init__(self, agent: str) -> None:
-        super().__init__(f"no agent {agent[:100]!r} here: GET /agents lists them")
+        here = f"no agent {agent[:100]!r} here" if agent else "no agent answers where the path names none"
+        super().__init__(f"{here}: GET /agents lists them")
         self.agent = agent
 
 
@@ -204,10 +232,14 @@ class Unavailable(A2AError):
 
 
 class AgentOffline(A2AError):
-    """The agent lives in worker processes, and none has been seen lately (BeeOS)."""
+    """The agent takes no work: it lives in worker processes, and none has been seen lately (BeeOS), it is switched, or
+    the server that has the conversation cannot be reached.
 
-    def __init__(self, agent: str) -> None:
-        super().__init__(f"agent {agent!r} is offline: no worker has been seen lately")
+    `why` says which, in words for any caller.
+    """
+
+    def __init__(self, agent: str, why: str = "no worker has been seen lately") -> None:
+        super().__init__(f"agent {agent!r} is offline: {why}")
         self.agent = agent
 
 
@@ -249,15 +281,29 @@ class Forbidden(A2AError):
 
 
 class TooManyRequests(A2AError):
-    """The caller is over a limit. `limit` is the setting's name, `retry_after_s` says when to try again."""
+    """The caller is over a limit. `limit` is the setting's name.
 
-    retry_after_s: int
+    `retry_after_s` says when to try again; None if waiting does not help.
+    """
 
-    def __init__(self, limit: str, message: str, retry_after_s: int) -> None:
+    def __init__(self, limit: str, message: str, retry_after_s: int | None) -> None:
         super().__init__(f"{message} ({limit})")
         self.limit = limit
         self.retry_after_s = retry_after_s
 
     @property
     def metadata(self) -> dict[str, str]:
-        return {"limit": self.limit, "retryAfterS": str(self.retry_after_s)}
+        again = {} if self.retry_after_s is None else {"retryAfterS": str(self.retry_after_s)}
+        return {"limit": self.limit, **again}
+
+
+class BudgetExhausted(TooManyRequests):
+    """A budget has too little left for the task. `limit` is its id; `resets_at` is when its period ends, or empty."""
+
+    def __init__(self, limit: str, message: str, retry_after_s: int | None, resets_at: str = "") -> None:
+        super().__init__(limit, message, retry_after_s)
+        self.resets_at = resets_at
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return {**super().metadata, **({"resetsAt": self.resets_at} if self.resets_at else {})}

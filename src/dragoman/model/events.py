@@ -26,13 +26,18 @@ class Placed(Struct, frozen=True, array_like=True, gc=False):
     `place` is that of the question or the delegation that the event is about. `taken` are the messages that questions
     took since the event before, because they had come before the question was written. `replaces` is set for a chunk
     that takes the place of what a run that died had said of the artifact: all after that seq. Its first `kept` parts
-    repeat what was said before.
+    repeat what was said before, and so do the first `kept_characters` of the part after them. `wakes_ms` is set for a
+    status with which the task goes to sleep: when it wakes, in milliseconds since the epoch. A further message wakes it
+    earlier if it `wakes_on_message`.
     """
 
     place: str = ""
     taken: tuple[TakenMessage, ...] = ()
     replaces: int | None = None
     kept: int = 0
+    wakes_ms: int | None = None
+    wakes_on_message: bool = False
+    kept_characters: int = 0
 
 
 class Submitted(Struct, frozen=True, array_like=True, tag="s", gc=False):
@@ -168,6 +173,54 @@ class Noted(Struct, frozen=True, array_like=True, tag="n", gc=False):
         return ()
 
 
+class StepFailure(Struct, frozen=True, array_like=True, gc=False):
+    """The failure of a step: the name of the exception's class, and its text."""
+
+    type: str
+    text: str
+
+
+class StepBegun(Struct, frozen=True, array_like=True, tag="b", gc=False):
+    """A step is about to be executed that must not be executed twice. Callers never see it.
+
+    Without a `Stepped` of the same place after it, nobody knows whether the step was executed.
+    """
+
+    name: str
+    timestamp: str
+    placed: Placed
+
+    @property
+    def all_parts(self) -> tuple[Part, ...]:
+        """The parts that the event holds."""
+        return ()
+
+
+class Stepped(Struct, frozen=True, array_like=True, tag="p", gc=False):
+    """The outcome of a step of the agent, which a later run gets in place of executing it. Callers never see it.
+
+    `key` is the agent's own name for this one among steps of one `name`; empty if it gave none. It was executed
+    `attempts` times from `began` to `timestamp`. `usage` are the tokens that the task had used by then. `result` holds
+    the value in the `form` that its reader knows (`agents/python/step_values.py`), unless there is a `failure`.
+    """
+
+    name: str
+    key: str
+    began: str
+    timestamp: str
+    placed: Placed
+    attempts: int = 1
+    form: str = ""
+    result: tuple[Part, ...] = ()
+    failure: StepFailure | None = None
+    usage: Usage | None = None
+
+    @property
+    def all_parts(self) -> tuple[Part, ...]:
+        """The parts that the event holds."""
+        return self.result
+
+
 class Intervened(Struct, frozen=True, array_like=True, tag="o", gc=False):
     """An operator answered the task, or asked for its cancel. Callers never see it.
 
@@ -186,8 +239,9 @@ class Intervened(Struct, frozen=True, array_like=True, tag="o", gc=False):
         return ()
 
 
-Unseen = MessageReceived | Delegated | Noted | Intervened
-"""Events that no stream and no webhook shows: a caller's own messages, and what concerns operators."""
+Unseen = MessageReceived | Delegated | Noted | StepBegun | Stepped | Intervened
+"""Events that no stream and no webhook shows: a caller's own messages, what an agent records for itself, and what
+concerns operators."""
 
 Event = Submitted | StatusChanged | ArtifactChunk | Unseen
 

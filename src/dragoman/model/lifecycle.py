@@ -17,8 +17,11 @@ from dragoman.model.events import (
     MessageReceived,
     Noted,
     StatusChanged,
+    StepBegun,
+    Stepped,
     Submitted,
 )
+from dragoman.model.ids import timestamp_ms
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import INTERRUPTED, STATES, TERMINAL, Record, TaskHead, TaskState, TaskStatus
 
@@ -54,13 +57,17 @@ class Fold:
         "_head",
         "_history",
         "_made",
-        "_note",
         "_progress",
         "duration_ms",
+        "note",
+        "revised",
         "seq",
         "status",
+        "steps",
         "unreadable",
         "usage",
+        "waited_ms",
+        "wakes_on_message",
     )
 
     def __init__(self, head: TaskHead, record: Record | None = None) -> None:
@@ -74,14 +81,27 @@ class Fold:
         self._artifacts: dict[str, _Pile] = {}
         self._progress = None if record is None else record.progress
         self.usage = None if record is None else record.usage
-        self._note = None if record is None else record.note
+        self.note = None if record is None else record.note
+        """The newest notes, by their names."""
         self.unreadable = record is not None and record.unreadable
+        self.wakes_on_message = record is not None and record.wakes_on_message
+        """Whether the newest status is a sleep that ends with a further message."""
+        self.steps = 0 if record is None else record.steps
+        """How many steps and sleeps the agent has recorded."""
+        self.revised = record is not None and record.revised
+        """Whether an artifact was replaced, or the task went on after a question."""
+        self.waited_ms = 0 if record is None else record.waited_ms
+        """How long the task waited for its caller, in the questions that are answered."""
 
     @property
     def question(self) -> Message | None:
         """The open question, for an answer to which the task waits; None if there is none, or it has no words."""
         status = self.status
         return status.message if status is not None and status.state in INTERRUPTED else None
+
+    def note_of(self, name: str) -> str:
+        """The newest note with that name; empty if there is none."""
+        return "" if self.note is None else self.note.get(name, "")
 
     def _take_apart(self, record: Record) -> None:
         self._base = None
@@ -100,13 +120,21 @@ class Fold:
             case ArtifactChunk(artifact, append, last_chunk):
                 pile = self._artifacts.get(artifact.artifact_id) if append else None
                 if pile is None:
+                    if not append and artifact.artifact_id in self._artifacts:
+                        self.revised = True
                     self._artifacts[artifact.artifact_id] = _Pile(artifact, not last_chunk, append or not last_chunk)
                 else:
                     pile.add(artifact, last_chunk)
             case StatusChanged():
+                if self.status is not None and self.status.state in INTERRUPTED:
+                    self.revised = True
+                    self.waited_ms += max(0, timestamp_ms(event.timestamp) - timestamp_ms(self.status.timestamp))
                 self.status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
                 self._progress = event.progress or self._progress
                 self.usage = event.usage or self.usage
+                self.wakes_on_message = event.placed is not None and event.placed.wakes_on_message
+                if event.placed is not None and event.placed.wakes_ms is not None:
+                    self.steps += 1
                 if event.state in TERMINAL:
                     self.duration_ms = event.duration_ms
                     for pile in self._artifacts.values():
@@ -120,8 +148,11 @@ class Fold:
                 self._history.append(message)
                 self.status = TaskStatus(state=TaskState.SUBMITTED, timestamp=at)
             case Noted(note):
-                self._note = {**(self._note or {}), **note}
-            case Delegated() | Intervened():
+                self.note = {**(self.note or {}), **note}
+            case Stepped():
+                self.steps += 1
+                self.usage = event.usage or self.usage
+            case Delegated() | StepBegun() | Intervened():
                 pass
             case _:
                 assert_never(event)
@@ -133,8 +164,12 @@ class Fold:
         ahead = Fold(self._head)
         ahead.seq, ahead.status, ahead.duration_ms, ahead.usage = self.seq, self.status, self.duration_ms, self.usage
         ahead._progress = self._progress
-        ahead._note = self._note
+        ahead.note = self.note
         ahead.unreadable = self.unreadable
+        ahead.wakes_on_message = self.wakes_on_message
+        ahead.steps = self.steps
+        ahead.revised = self.revised
+        ahead.waited_ms = self.waited_ms
         ahead._history = list(self._history)
         for key, pile in self._artifacts.items():
             ahead._artifacts[key] = pile.copy()
@@ -192,10 +227,19 @@ class Fold:
                 duration_ms=self.duration_ms,
                 open_artifacts=tuple(still_open),
                 chunked_artifacts=tuple(chunked),
-                note=self._note,
+                note=self.note,
                 unreadable=self.unreadable,
+                wakes_on_message=self.wakes_on_message,
+                steps=self.steps,
+                revised=self.revised,
+                waited_ms=self.waited_ms,
             )
         return self._made
+
+
+def is_plain_text(part: Part) -> bool:
+    """Whether a part is nothing but text, which may go on in the next chunk."""
+    return part.text is not None and part.media_type is None and part.metadata is None and part.filename is None
 
 
 class _Pile:
@@ -217,8 +261,7 @@ class _Pile:
         self.open = not last_chunk
         self.chunked = True
         for index, part in enumerate(artifact.parts):
-            plain = part.media_type is None and part.metadata is None and part.filename is None
-            text = part.text if plain else None
+            text = part.text if is_plain_text(part) else None
             if index or text is None:
                 self._join()  # only the first part of a chunk continues the text before it
             if text is None:

@@ -8,6 +8,9 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
+FORM_MEDIA_TYPE = "application/schema+json"
+"""The media type of a data part that is a form: a JSON Schema of what the caller is asked for."""
+
 
 class Role(StrEnum):
     """The sender of a message (A2A 1.0 §4.1.5)."""

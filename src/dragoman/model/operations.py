@@ -3,12 +3,13 @@
 Invariant: an operation does not depend on the bytes it came in. Every dialect decodes into these and only these.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
 from dragoman.model.card import AgentCard
+from dragoman.model.headers import RequestHeaders, TaskHeaders
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.principal import Principal
 from dragoman.model.task import Progress, Record, TaskState
@@ -39,7 +40,10 @@ class SendMessage(Struct, frozen=True, kw_only=True):
 
     `return_immediately` answers as soon as the task is written. `history_length` None sets no limit. `skill` names the
     skill to run, `skills` restricts the run to those. `earlier` is the conversation before the message, from callers
-    that send it with every message instead of using the context.
+    that send it with every message instead of using the context; with `continues` it follows the context instead.
+    `answers` is the id of the question that the message answers: if that one is not open, the message is a repeat of
+    the one that answered it, or is refused with QuestionClosed. A task that is begun `unattended` never waits for its
+    caller: a question ends it.
     """
 
     message: Message
@@ -50,7 +54,10 @@ class SendMessage(Struct, frozen=True, kw_only=True):
     skill: str | None = None
     skills: tuple[str, ...] = ()
     earlier: tuple[Message, ...] = ()
+    answers: str = ""
+    unattended: bool = False
     push_config: PushConfig | None = None
+    continues: bool = False
     tenant: str = ""
 
 
@@ -69,8 +76,9 @@ class GetTask(Struct, frozen=True, kw_only=True):
 class ListTasks(Struct, frozen=True, kw_only=True):
     """The caller's tasks, newest status first (A2A 1.0 §3.1.4).
 
-    `page_size` is 1 to 100. `status_after_ms` is milliseconds since the epoch, inclusive. `offset` serves dialects
-    that page by it and goes with no `page_token`.
+    They are those of the agent that is asked, unless tasks of `every_agent` are wanted. `page_size` is 1 to 100.
+    `status_after_ms` is milliseconds since the epoch, inclusive. `offset` serves dialects that page by it and goes
+    with no `page_token`. `own`: those of the caller itself alone, whatever its team shares.
     """
 
     context_id: str | None = None
@@ -80,6 +88,8 @@ class ListTasks(Struct, frozen=True, kw_only=True):
     history_length: int | None = None
     status_after_ms: int | None = None
     include_artifacts: bool = False
+    every_agent: bool = False
+    own: bool = False
     offset: int = 0
     tenant: str = ""
 
@@ -92,11 +102,22 @@ class CancelTask(Struct, frozen=True, kw_only=True):
     tenant: str = ""
 
 
+class DeleteTask(Struct, frozen=True, kw_only=True):
+    """Delete a task that has ended, with all that is kept of it (OpenAI Responses)."""
+
+    id: str
+    tenant: str = ""
+
+
 class Subscribe(Struct, frozen=True, kw_only=True):
-    """Follow a task that exists (A2A 1.0 §3.1.6). `after` is the id of the last event seen, if the params name it."""
+    """Follow a task that exists (A2A 1.0 §3.1.6). `after` is the id of the last event seen, if the params name it.
+
+    With `past_only` the stream ends where it would wait for the next event.
+    """
 
     id: str
     after: str | None = None
+    past_only: bool = False
     tenant: str = ""
 
 
@@ -152,7 +173,8 @@ class CompleteTask(Struct, frozen=True, kw_only=True):
 
 
 class UpdateStatus(Struct, frozen=True, kw_only=True):
-    """A worker's report on the state of a task (BeeOS). A terminal `state` ends the task."""
+    """A worker's report on the state of a task (BeeOS). A terminal `state` ends the task; `reason` says why, for
+    programs."""
 
     id: str
     state: TaskState
@@ -160,6 +182,7 @@ class UpdateStatus(Struct, frozen=True, kw_only=True):
     progress: Progress | None = None
     lease: str | None = None
     tenant: str = ""
+    reason: str = ""
 
 
 Operation = (
@@ -168,6 +191,7 @@ Operation = (
     | GetTask
     | ListTasks
     | CancelTask
+    | DeleteTask
     | Subscribe
     | CreatePushConfig
     | GetPushConfig
@@ -184,7 +208,7 @@ def task_id_of(operation: Operation) -> str:
     match operation:
         case SendMessage():
             return operation.message.task_id or ""
-        case GetTask() | CancelTask() | Subscribe() | CompleteTask() | UpdateStatus():
+        case GetTask() | CancelTask() | DeleteTask() | Subscribe() | CompleteTask() | UpdateStatus():
             return operation.id
         case CreatePushConfig():
             return operation.config.task_id
@@ -197,19 +221,22 @@ def task_id_of(operation: Operation) -> str:
 class Manners(Struct, frozen=True, kw_only=True):
     """The rules of a dialect where dialects differ in meaning, not only in spelling. The defaults are those of 1.0.
 
-    `answers_with_message`: a direct agent's Message may answer a send. `subscribed_until_terminal`: a subscription goes
-    on after `input-required` (A2A 1.0 §3.1.6). `subscribes_to_ended`: subscribing to an ended task returns the task and
-    ends, instead of raising an error; so does subscribing to a task that waits for its caller, unless subscriptions go
-    on until a terminal state. `cancels_ended`: canceling an ended task returns the task. `cancels_canceled`: canceling
-    a canceled task returns the task (A2A 1.0 §3.3.1), instead of TaskNotCancelable. `late_is_error`: a blocking call
-    that takes too long raises TaskTimeout. `failure_is_error`: a send whose task fails raises AgentFailed.
-    `absent_webhook_is_none`: asking for the webhook of a task without one returns nothing, instead of TaskNotFound.
-    `webhook` is the path of the webhook in a send, in the spelling of the dialect.
+    `answers_with_message`: a direct agent's Message may answer a send. `subscribed_until_terminal`: a subscription
+    goes on after `input-required` (A2A 1.0 §3.1.6). `subscribes_to_ended`: subscribing to an ended task returns the
+    task and ends, instead of raising an error; so does subscribing to a task that waits for its caller, unless
+    subscriptions go on until a terminal state. `reads_logs`: a subscription is how the dialect reads what a task
+    has said, so that tasks of agents that do not stream have it, too. `cancels_ended`: canceling an ended task
+    returns the task. `cancels_canceled`: canceling a canceled task returns the task (A2A 1.0 §3.3.1), instead of
+    TaskNotCancelable. `late_is_error`: a blocking call that takes too long raises TaskTimeout. `failure_is_error`:
+    a send whose task fails raises AgentFailed. `absent_webhook_is_none`: asking for the webhook of a task without
+    one returns nothing, instead of TaskNotFound. `webhook` is the path of the webhook in a send, in the spelling of
+    the dialect.
     """
 
     answers_with_message: bool = True
     subscribed_until_terminal: bool = True
     subscribes_to_ended: bool = False
+    reads_logs: bool = False
     cancels_ended: bool = False
     cancels_canceled: bool = True
     late_is_error: bool = False
@@ -218,25 +245,16 @@ class Manners(Struct, frozen=True, kw_only=True):
     webhook: str = "configuration.taskPushNotificationConfig"
 
 
-class CallerCredentials:
-    """The caller's credentials, as request headers, to be passed on. They stay in memory, and no repr shows them."""
-
-    __slots__ = ("headers",)
-
-    def __init__(self, headers: Mapping[str, str]) -> None:
-        self.headers = headers
-
-
 class Call(Struct, frozen=True, kw_only=True):
     """An operation with its context: the caller, the agent, and how the request arrived.
 
     `after` is the last seq the caller saw (`Last-Event-ID`, `?since=`, `fromSeq`), as sent: `7` or `7.2`; None if none.
     `extensions` are those the caller declared. `folds` says that the dialect reports the folded task, so that a stream
-    needs the task as it stood where it begins. `peer` is the caller's address, without port. `shown` holds the caller's
-    credentials if the agent passes them on. `base` is the URL under which the server was reached, where that matters.
-    `size` is the size of the request's body in bytes, as far as it is known. `room` is called with the size of a large
-    task before it is read, and raises if an answer has no room for it. `operator` is the id of the operator who makes
-    the call in place of `principal`, and `reason` why; both go into the task's log.
+    needs the task as it stood where it begins. `peer` is the caller's address, without port. `shown` holds those of the
+    request's headers that agents of this server are given. `base` is the URL under which the server was reached, where
+    that matters. `size` is the size of the request's body in bytes, as far as it is known. `room` is called with the
+    size of a large task before it is read, and raises if an answer has no room for it. `operator` is the id of the
+    operator who makes the call in place of `principal`, and `reason` why; both go into the task's log.
     """
 
     operation: Operation
@@ -251,12 +269,16 @@ class Call(Struct, frozen=True, kw_only=True):
     after: str | None = None
     traceparent: str | None = None
     peer: str = ""
-    shown: CallerCredentials | None = None
+    shown: RequestHeaders | None = None
     base: str = ""
     size: int = 0
     room: Callable[[int], None] | None = None
     operator: str | None = None
     reason: str = ""
+
+    def headers_with(self, message_id: str) -> TaskHeaders | None:
+        """The request's headers as those of its message, for the message's task; None if there are none."""
+        return None if self.shown is None else TaskHeaders({message_id: self.shown})
 
 
 class TaskPage(Struct, frozen=True, kw_only=True):

@@ -16,6 +16,8 @@ from dragoman.model.events import (
     MessageReceived,
     Noted,
     StatusChanged,
+    StepBegun,
+    Stepped,
     Submitted,
 )
 from dragoman.model.message import Artifact, Message, Part
@@ -68,8 +70,10 @@ def swap_event(event: Event, swaps: Swaps) -> Event:
             return replace(event, message=swap_message(event.message, swaps.status))
         case Submitted() | MessageReceived():
             return replace(event, message=swap_message(event.message, swaps.history))
-        case Noted() | Intervened():
+        case Noted() | Intervened() | StepBegun():
             return event
+        case Stepped():
+            return replace(event, result=swap_parts(event.result, swaps.artifacts))
         case Delegated():
             artifacts = tuple(swap_artifact(artifact, swaps.artifacts) for artifact in event.artifacts)
             return replace(event, message=swap_message(event.message, swaps.status), artifacts=artifacts)

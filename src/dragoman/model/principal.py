@@ -1,12 +1,14 @@
 """Principal: the identity of a caller, and its rights.
 
-Invariant: a task belongs to exactly one principal, the one that made it.
+Invariant: a task belongs to exactly one principal, the one that made it. The id of a member of a team names the team,
+so that nobody outside of the team has the same id, whatever their key is called.
 """
 
 from collections.abc import Iterable
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class AccessRole(StrEnum):
@@ -47,13 +49,38 @@ class KeyLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_daily_tokens: int | None = None
 
 
+class Sharing(StrEnum):
+    """What the members of a team may do with each other's tasks.
+
+    none: nothing, they do not exist for them. read: get, list and follow them. all: also answer and cancel them.
+    """
+
+    NONE = "none"
+    READ = "read"
+    ALL = "all"
+
+
+class Team(Struct, frozen=True, kw_only=True):
+    """A team of callers: the agents that its members reach (None: all), its limits as a whole, and what is shared."""
+
+    id: str
+    agents: frozenset[str] | None = None
+    limits: KeyLimits | None = None
+    shared: Sharing = Sharing.NONE
+
+
 class Principal(Struct, frozen=True):
     """A caller. `id` owns the tasks it makes.
 
     `agents` are the ids of the agents it may reach, `scopes` the operations it may use there; None means all. A
     principal of role `AGENT` may also report on tasks of these agents, as a worker does, and so may one that `works`
     although its role does not say so (see `Authenticator`). `limits` are those of its key, if it has its own. `key` is
-    the id of the key that was sent, or that the session was begun with; empty for other credentials.
+    the id of the key that was sent, or that the session was begun with; empty for other credentials. `one_person`: one
+    person alone uses that key.
+
+    A member of a `team` has an id that `member_id` made, and reaches none but the agents of its team. `shared` is what
+    members may do with each other's tasks, and `team_limits` are those of the team as a whole. Without a team it is
+    empty.
     """
 
     id: str
@@ -63,24 +90,79 @@ class Principal(Struct, frozen=True):
     limits: KeyLimits | None = None
     key: str = ""
     works: bool = False
+    one_person: bool = False
+    team: str = ""
+    shared: Sharing = Sharing.NONE
+    team_limits: KeyLimits | None = None
 
     def reaches(self, agent: str) -> bool:
         """Whether the principal may use this agent at all."""
         return self.agents is None or agent in self.agents
 
     def works_for(self, agent: str) -> bool:
-        """Whether the principal may report on this agent's tasks."""
-        return (self.role is AccessRole.AGENT or self.works) and self.reaches(agent)
+        """Whether the principal may report on this agent's tasks. A worker does those of every team, so it has none."""
+        return (self.role is AccessRole.AGENT or self.works) and not self.team and self.reaches(agent)
 
     @property
     def scrapes(self) -> bool:
-        """Whether the principal may read the metrics."""
-        return self.role in (AccessRole.MONITOR, AccessRole.ADMIN, AccessRole.OPERATOR)
+        """Whether the principal may read the metrics. They are those of the whole server."""
+        return not self.team and self.role in (AccessRole.MONITOR, AccessRole.ADMIN, AccessRole.OPERATOR)
 
     @property
     def operates(self) -> bool:
-        """Whether the principal may use the admin API. One that is limited to agents or scopes may not."""
-        return self.role is AccessRole.OPERATOR and self.agents is None and self.scopes is None
+        """Whether the principal may use the admin API. One that is limited to agents or scopes may not.
+
+        A member of a team has the agents of the team, and may use it for what is the team's: see `join_team`.
+        """
+        return self.role is AccessRole.OPERATOR and self.scopes is None and (self.agents is None or bool(self.team))
+
+
+MEMBER_PREFIX = "team:"
+"""Begins the ids of members of teams. The id of the team follows, which has no slash, then a slash, and the id that
+they have by themselves."""
+
+KEY_PREFIX = "key:"
+"""Begins the id of a principal that is told by its keys; the name of the keys follows."""
+
+
+def member_id(team: str, own_id: str) -> str:
+    """The id of a principal in a team, by the id that its credential has by itself: `team:search/key:ann`."""
+    return f"{MEMBER_PREFIX}{team}/{own_id}"
+
+
+def team_of(principal_id: str) -> str:
+    """The team that the id of a principal names; empty if it names none."""
+    return principal_id[len(MEMBER_PREFIX) :].partition("/")[0] if principal_id.startswith(MEMBER_PREFIX) else ""
+
+
+def own_id(principal_id: str) -> str:
+    """The id that the credential of a principal has by itself, without its team."""
+    return principal_id.partition("/")[2] if principal_id.startswith(MEMBER_PREFIX) else principal_id
+
+
+def key_owner(name: str, team: str) -> str:
+    """The id of the principal whose keys have a name, in a team or (empty) in none."""
+    alone = KEY_PREFIX + name
+    return member_id(team, alone) if team else alone
+
+
+def join_team(principal: Principal, team: Team) -> Principal:
+    """The principal as a member of a team: with an id in it, and without the agents that the team does not reach.
+
+    An operator who is limited beyond that is a caller there, as such a one operates nothing without a team either.
+    """
+    agents = principal.agents
+    if team.agents is not None:
+        agents = team.agents if agents is None else agents & team.agents
+    return replace(
+        principal,
+        id=member_id(team.id, principal.id),
+        role=AccessRole.CALLER if principal.role is AccessRole.OPERATOR and not principal.operates else principal.role,
+        agents=agents,
+        team=team.id,
+        shared=team.shared,
+        team_limits=team.limits,
+    )
 
 
 OPERATOR_PREFIX = "operator:"

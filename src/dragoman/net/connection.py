@@ -81,6 +81,7 @@ class HttpConnection(asyncio.Protocol):
         "destination",
         "end",
         "lost",
+        "wrote",
     )  # fmt: skip
 
     def __init__(self, destination: Destination, keeper: "ConnectionKeeper") -> None:
@@ -88,6 +89,8 @@ class HttpConnection(asyncio.Protocol):
         self.end: ConnectionEnd | None = None
         self.lost = asyncio.get_running_loop().create_future()
         """Done when the keeper has let it go."""
+        self.wrote = False
+        """Whether a byte of the last request may have been written."""
         self._keeper = keeper
         self._answer: HttpAnswer | None = None
         self._waiting: asyncio.Future[None] | None = None
@@ -115,15 +118,20 @@ class HttpConnection(asyncio.Protocol):
         For an answer in pieces it returns when the head has come. If only the status counts, the rest has `REST_S`.
         `until_s` is a time of the loop. The caller must call `finish` afterwards in any case.
         """
+        self.wrote = False
         if self.end is not None:
             return
         assert self._transport is not None
+        if self._transport.is_closing():  # the loop is about to tell; uvloop (0.23) raises on a write
+            self._set_end(ConnectionEnd.LOST)
+            return
         self._answer = answer
         loop = asyncio.get_running_loop()
         self._ends_at(until_s, loop)
         self._waiting = loop.create_future()
         try:
             self._transport.write(request)
+            self.wrote = True
             await self._waiting
         finally:
             self._until_s = NEVER

@@ -36,6 +36,15 @@ def operator_named(address: str) -> str | None:
     return None
 
 
+Exempts = Callable[[str], bool]
+"""Whether a host is exempt from the policy, because the operator named it."""
+
+
+def exempts_nobody(host: str) -> bool:
+    """Whether a host is exempt from the policy: none is."""
+    return False
+
+
 CONNECT_TIMEOUT_S = 5.0
 """How long making a connection may take."""
 
@@ -183,12 +192,13 @@ class IdleConnections:
 
 
 class Dialer:
-    """Connections under one policy. Without a `resolver` the C library resolves names, on threads.
+    """Connections under one policy, but to the hosts that it `exempts`.
 
-    Belongs to the event loop of its first request; close it there.
+    Without a `resolver` the C library resolves names, on threads. Belongs to the event loop of its first request; close
+    it there.
     """
 
-    __slots__ = ("_connect_timeout_s", "_idle", "_open", "_policy", "_resolver", "_tls", "_tls_context")
+    __slots__ = ("_connect_timeout_s", "_exempts", "_idle", "_open", "_policy", "_resolver", "_tls", "_tls_context")
 
     def __init__(
         self,
@@ -198,8 +208,10 @@ class Dialer:
         connect_timeout_s: float,
         idle: IdleConnections,
         tls: ClientTls = MACHINE_TLS,
+        exempts: Exempts = exempts_nobody,
     ) -> None:
         self._policy = policy
+        self._exempts = exempts
         self._resolver = resolver
         self._connect_timeout_s = connect_timeout_s
         self._idle = idle
@@ -219,9 +231,10 @@ class Dialer:
     ) -> HttpConnection:
         """Send a request on a kept connection or a new one, and wait as `Connection.ask` does.
 
-        With `again` the request is sent once more, on a new connection, if the other side ended the kept one before any
-        byte of the answer. Before a new connection is dialled, all but `others_max` kept ones are closed. The caller
-        gives the returned connection back with `release`. If the answer has no status, `silence` says why.
+        If the other side ended a kept connection before any byte of the answer, the request is sent once more, on a new
+        one: with `again` in any case, else if nothing of it was written. Before a new connection is dialled, all but
+        `others_max` kept ones are closed. The caller gives the returned connection back with `release`. If the answer
+        has no status, `missing_answer` says why.
 
         Raises EgressError if there is no connection.
         """
@@ -230,10 +243,12 @@ class Dialer:
             self._idle.shrink(others_max)
         connection = kept or await self._dial(to, until_s)
         await self._ask(connection, request, answer, until_s)
-        if kept is not None and again and kept.end is ConnectionEnd.LOST and not answer.begun:
+        if kept is not None and kept.end is ConnectionEnd.LOST and not answer.begun and (again or not kept.wrote):
             try:
                 connection = await self._dial(to, until_s)
             except EgressError as error:
+                if not kept.wrote:
+                    raise
                 raise Broken(to.shown, "the kept connection broke, and a new one could not be made") from error
             await self._ask(connection, request, answer, until_s)
         return connection
@@ -269,13 +284,11 @@ class Dialer:
 
     async def _dial(self, to: Target, until_s: float) -> HttpConnection:
         try:
-            async with asyncio.timeout_at(until_s):
+            end_s = min(until_s, asyncio.get_running_loop().time() + self._connect_timeout_s)
+            async with asyncio.timeout_at(end_s):
                 addresses = await find_addresses(to.host, self._resolver)
-                async with asyncio.timeout(self._connect_timeout_s) as connecting:
-                    end_s = connecting.when()
-                    assert end_s is not None
-                    dialled = await self._connect(to, addresses, min(end_s, until_s))
-                    return await self._open_connection(dialled, to)
+                dialled = await self._connect(to, addresses, end_s)
+                return await self._open_connection(dialled, to)
         except TimeoutError as error:
             raise connect_timeout(to.shown) from error
         except Unresolved as error:
@@ -297,7 +310,7 @@ class Dialer:
         refused: str | None = None
         failed: OSError = Unresolved("has no address")
         for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
-            if (reason := self._policy(address)) is not None:
+            if (reason := self._refusal(to, address)) is not None:
                 refused = refused or reason
                 continue
             now_s = loop.time()
@@ -309,6 +322,10 @@ class Dialer:
         if refused is not None:
             raise address_refused(to.shown, refused)
         raise failed
+
+    def _refusal(self, to: Target, address: str) -> str | None:
+        """Why an address of a host may not be dialled; None if it may."""
+        return None if self._exempts(to.host) else self._policy(address)
 
     async def _open_connection(self, dialled: socket.socket, to: Target) -> HttpConnection:
         """Open a Connection over a socket. For https it goes through TLS, verified for the host that the URL names."""
@@ -368,6 +385,8 @@ def connect_timeout(shown: str) -> EgressError:
 
 def missing_answer(connection: HttpConnection, shown: str, timeout_s: float) -> EgressError:
     """Return the error that says why there is no answer, or no more of it."""
+    if not connection.wrote:
+        return Unreachable(shown, "the connection ended before anything of the request was written")
     if connection.end is ConnectionEnd.LATE:
         return TimedOut(shown, timeout_s)
     if connection.end is ConnectionEnd.UNCERTIFIED:

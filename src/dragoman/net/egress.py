@@ -22,10 +22,12 @@ from dragoman.net.dialer import (
     CONNECT_TIMEOUT_S,
     IDLE_S,
     Dialer,
+    Exempts,
     IdleConnections,
     Policy,
     RequestLimit,
     connect_timeout,
+    exempts_nobody,
     missing_answer,
     operator_named,
 )
@@ -196,7 +198,8 @@ class _Call(Struct, frozen=True):
 
 
 class Egress:
-    """One pool of connections, under one policy; pools of different policies share no connection.
+    """One pool of connections, under one policy, but for hosts that it `exempts`. Pools of different policies share no
+    connection.
 
     `resolver` finds the addresses of hosts, and is not closed with the pool; without one the C library is used, on
     threads. `tls` says which certificates are trusted and shown. A DNS answer is used
@@ -215,14 +218,17 @@ class Egress:
         connections_per_host_max: int = 0,
         resolver: Resolves | None = None,
         tls: ClientTls = MACHINE_TLS,
+        exempts: Exempts = exempts_nobody,
     ) -> None:
         self._max_answer_bytes = max_answer_bytes
         self._room = RequestLimit(in_all_max=connections_max, per_destination_max=connections_per_host_max)
         idle_max = connections_max or IDLE_MAX
         idle = IdleConnections(per_destination_max=idle_max, in_all_max=idle_max, idle_s=IDLE_S)
-        self._dialer = Dialer(policy, resolver, connect_timeout_s=connect_timeout_s, idle=idle, tls=tls)
+        self._dialer = Dialer(
+            policy, resolver, connect_timeout_s=connect_timeout_s, idle=idle, tls=tls, exempts=exempts
+        )
         self._read: dict[str, _Call] = {}
-        self._policy, self._resolver, self._tls = policy, resolver, tls
+        self._policy, self._resolver, self._tls, self._exempts = policy, resolver, tls, exempts
         self._connect_timeout_s = connect_timeout_s
         self._grpc: GrpcEgress | None = None
 
@@ -238,6 +244,7 @@ class Egress:
                 connect_timeout_s=self._connect_timeout_s,
                 max_answer_bytes=self._max_answer_bytes,
                 tls=self._tls,
+                exempts=self._exempts,
             )
         return self._grpc
 
@@ -357,6 +364,33 @@ class Egress:
             headers = {"Authorization": f"Basic {b64encode(user.encode()).decode()}"} if user else {}
             call = self._read[url] = _Call(to, (to.scheme, to.host, to.port), shown, headers)
         return call
+
+
+class EgressRules(Struct, frozen=True):
+    """Rules for the addresses that an Egress may dial: see there. By default it may dial every address of every host.
+
+    An agent makes an Egress of its own by them, whoever named its hosts.
+    """
+
+    policy: Policy = operator_named
+    exempts: Exempts = exempts_nobody
+    resolver: Resolves | None = None
+
+    def make_egress(
+        self, *, connect_timeout_s: float = CONNECT_TIMEOUT_S, connections_max: int = CONNECTIONS_MAX
+    ) -> Egress:
+        """Make an Egress under these rules."""
+        return Egress(
+            self.policy,
+            connect_timeout_s=connect_timeout_s,
+            connections_max=connections_max,
+            resolver=self.resolver,
+            exempts=self.exempts,
+        )
+
+
+OPERATORS_RULES = EgressRules()
+"""The rules for hosts that the operator of the machine named."""
 
 
 def checked(url: str) -> str:

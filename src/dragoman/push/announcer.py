@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from dragoman.dialects.api import PushForm, Told
 from dragoman.dialects.push import ARTIFACT
-from dragoman.engine.announcements import PutOff, Step
+from dragoman.engine.announcements import PutOff, WebhookStep
 from dragoman.engine.files import Files, LinksAt
 from dragoman.model.errors import InvalidParams, Unavailable
 from dragoman.model.events import ArtifactChunk, StatusChanged, Submitted
@@ -83,7 +83,7 @@ class WebhookAnnouncer:
         return Registration(config=config if config.id else replace(config, id=new_id()), host=to.origin)
 
     def deliveries(
-        self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
+        self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[WebhookStep], put_off: PutOff
     ) -> tuple[tuple[Delivery, ...], PutOff]:
         """See `engine.announcements.Announcer.deliveries`."""
         links = None if self._files is None else self._files.links(LONGER_S)
@@ -95,7 +95,7 @@ class WebhookAnnouncer:
             deliveries += rendered
         return tuple(deliveries), put_off
 
-    def possible_bodies(self, head: TaskHead, step: Step, dialect: str) -> Iterator[bytes]:
+    def possible_bodies(self, head: TaskHead, step: WebhookStep, dialect: str) -> Iterator[bytes]:
         """See `engine.announcements.Announcer.possible_bodies`. Files stay without links."""
         return StoredBodies(self._forms).possible_bodies(head, step, dialect)
 
@@ -106,7 +106,7 @@ class WebhookAnnouncer:
         )
 
 
-def _link_files(step: Step, links: LinksAt) -> Step:
+def _link_files(step: WebhookStep, links: LinksAt) -> WebhookStep:
     """Replace large files in a step by links."""
     stands = cache(lambda: links.record(step.stands()))
     return replace(step, event=None if step.event is None else links.event(step.event), stands=stands)
@@ -124,7 +124,7 @@ class News(Struct, frozen=True):
 
 
 def render_step(
-    head: TaskHead, step: Step, put_off: PutOff, configs: Sequence[PushConfig], forms: Mapping[str, PushForm]
+    head: TaskHead, step: WebhookStep, put_off: PutOff, configs: Sequence[PushConfig], forms: Mapping[str, PushForm]
 ) -> tuple[list[Delivery], PutOff]:
     """Render the deliveries of a step to `configs`, in order. Also returns what is put off after it.
 
@@ -170,7 +170,7 @@ def render_step(
     return deliveries, put_off
 
 
-def news_of(step: Step, put_off: PutOff) -> list[News]:
+def news_of(step: WebhookStep, put_off: PutOff) -> list[News]:
     """Return what a step reports. Artifacts come before the status that closed them: nothing follows a terminal state.
 
     A step that settles the task also reports the artifacts that were put off.
@@ -194,7 +194,9 @@ def news_of(step: Step, put_off: PutOff) -> list[News]:
     return news
 
 
-def render_part(head: TaskHead, step: Step, put_off: PutOff, form: PushForm, news: News) -> tuple[bytes | None, PutOff]:
+def render_part(
+    head: TaskHead, step: WebhookStep, put_off: PutOff, form: PushForm, news: News
+) -> tuple[bytes | None, PutOff]:
     """Render news in a dialect that sends only the news. None: they are not sent now.
 
     An artifact that has grown after it was whole is put off once it is large.
@@ -213,7 +215,7 @@ def render_part(head: TaskHead, step: Step, put_off: PutOff, form: PushForm, new
 
 
 def render_whole(
-    head: TaskHead, step: Step, put_off: PutOff, dialect: str, form: PushForm, news: News
+    head: TaskHead, step: WebhookStep, put_off: PutOff, dialect: str, form: PushForm, news: News
 ) -> tuple[bytes | None, PutOff]:
     """Render the whole task. None: it is not sent now, because it is large and its state has not changed."""
     if dialect in put_off.dialects and not step.changes:
@@ -230,7 +232,7 @@ class StoredBodies:
     def __init__(self, forms: Mapping[str, PushForm]) -> None:
         self._forms = forms
 
-    def possible_bodies(self, head: TaskHead, step: Step, dialect: str) -> Iterator[bytes]:
+    def possible_bodies(self, head: TaskHead, step: WebhookStep, dialect: str) -> Iterator[bytes]:
         """Render all that a step may report in a dialect, whatever was put off before it. Files stay without links."""
         form = self._forms.get(dialect)
         if form is None:
@@ -245,12 +247,12 @@ class StoredBodies:
         """Do nothing: the server that sends looks by itself."""
 
 
-def _settles(step: Step) -> bool:
+def _settles(step: WebhookStep) -> bool:
     """Whether the task ends with a step, or waits for its caller."""
     return step.event is not None and step.changes and step.state in SETTLED
 
 
-def _delivery(head: TaskHead, step: Step, config: PushConfig, body: bytes, part: int, *, kept: bool) -> Delivery:
+def _delivery(head: TaskHead, step: WebhookStep, config: PushConfig, body: bytes, part: int, *, kept: bool) -> Delivery:
     """Make a delivery. `part`: its place among the step's news. `kept`: no later delivery repeats its content."""
     return Delivery(
         id=f"msg_{new_id()}",
@@ -264,7 +266,7 @@ def _delivery(head: TaskHead, step: Step, config: PushConfig, body: bytes, part:
     )
 
 
-def _wants(config: PushConfig, form: PushForm, news: News, step: Step) -> bool:
+def _wants(config: PushConfig, form: PushForm, news: News, step: WebhookStep) -> bool:
     """Whether a configuration wants the news: the events that it lists, or by default those of its dialect."""
     return news.name in config.events if config.events else form.told(news.subject, step.stands)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from dragoman import __version__
-from dragoman.agents.kinds import share_threads
+from dragoman.admin.agents import KIND
 from dragoman.agents.lifetimes import AgentLifetimes
 from dragoman.agents.python.threads import Threads
 from dragoman.agents.worker.agent import WorkerAgent
@@ -23,18 +23,21 @@ from dragoman.auth.issuers import IssuerEgress
 from dragoman.auth.keys import make_key
 from dragoman.auth.operator_token import new_token
 from dragoman.auth.proxies import TrustedProxies
+from dragoman.auth.sealing import read_secret_keys
 from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.cluster import ClusterWatch
 from dragoman.bindings.http1.bounds import ConnectionBounds, ConnectionCounter
 from dragoman.bindings.monitoring import Health, Metrics, Scraped
 from dragoman.bindings.obstacles import Obstacles
 from dragoman.bindings.optional import load_optional
+from dragoman.bindings.parent import Parent
 from dragoman.bindings.streams import Streams
 from dragoman.bus.api import Bus
 from dragoman.config import Config
 from dragoman.engine.admin.administration import Administration
 from dragoman.engine.api import Runner
 from dragoman.engine.engine import Engine
+from dragoman.engine.erasures import Erasures
 from dragoman.engine.handler import Handler
 from dragoman.engine.handlers.admission import Admission
 from dragoman.engine.handlers.audit import Trail
@@ -42,8 +45,15 @@ from dragoman.engine.handlers.no_store import NoStore
 from dragoman.engine.handlers.tracing import Traced
 from dragoman.engine.key_stops import KeyStops
 from dragoman.engine.policy import EngineSettings
-from dragoman.net.address import Resolver
+from dragoman.engine.record_reader import RecordReader
+from dragoman.engine.spending import spending_rules
+from dragoman.net.address import Guard, Resolver
+from dragoman.server.added_runners import AddedHosts, AddedRunners, MakeAdded, make_nothing
+from dragoman.server.agent_book import AgentBook
+from dragoman.server.budgets import BudgetWatch
 from dragoman.server.callers import make_authenticator
+from dragoman.server.erasures import ErasureWatch
+from dragoman.server.errors import StartError
 from dragoman.server.files import ServedFiles, open_files
 from dragoman.server.key_stops import KeyStopper
 from dragoman.server.observation import Observation
@@ -69,7 +79,8 @@ class Opened(Struct, frozen=True):
     """The things that a server reads and opens before it makes its parts. Any of them may refuse the start.
 
     `holder` is the name under which this process has the store open, which no other has. `token` is that of an operator
-    on a server that asks nobody. `name` tells this server from others, also after a restart.
+    on a server that asks nobody. `name` tells this server from others, also after a restart. `parent` is the
+    application in which the server is mounted; None: it listens itself.
     """
 
     store: Store
@@ -84,6 +95,9 @@ class Opened(Struct, frozen=True):
     webhooks: WebhookParts
     bus: Bus
     name: str
+    records: RecordReader
+    added: AddedRunners
+    parent: Parent | None = None
 
 
 async def open_parts(
@@ -93,16 +107,52 @@ async def open_parts(
     holder: str,
     observation: Observation,
     tls: "ServerTls | None",
+    parent: Parent | None = None,
+    make_added: MakeAdded = make_nothing,
 ) -> Opened:
-    """Open all that can refuse, around an open store. Raises StartError for settings that cannot work, StoreError."""
+    """Open all that can refuse, around an open store. Raises StartError for settings that cannot work, StoreError.
+
+    `agents` are those of the file, and `make_added` makes the others.
+    """
     issuers, token = IssuerEgress.over(Resolver()), new_token()
-    authenticator = await make_authenticator(config, [agent.profile.id for agent in agents], store, issuers, token)
+    known = [agent.profile.id for agent in agents]
+    authenticator = await make_authenticator(config, known, store, issuers, token, parent)
     signing = SigningRoom(store.keys, store.clock)
     files = await open_files(config, store, signing, store.clock)
     webhooks = await make_webhooks(config, store.outbox, store.clock, signing, observation, files.engine)
     bus = await server_bus(config, store, signing)
     name = await _server_name(config, store, signing, holder)
-    return Opened(store, holder, observation, tls, signing, issuers, token, authenticator, files, webhooks, bus, name)
+    records = RecordReader(store, bus, shared=store.replicas.shared)
+    added = _make_added(config, records, make_added)
+    await records.refresh()
+    added.take()
+    return Opened(
+        store=store,
+        holder=holder,
+        observation=observation,
+        tls=tls,
+        signing=signing,
+        issuers=issuers,
+        token=token,
+        authenticator=authenticator,
+        files=files,
+        webhooks=webhooks,
+        bus=bus,
+        name=name,
+        records=records,
+        added=added,
+        parent=parent,
+    )
+
+
+def _make_added(config: Config, records: RecordReader, make: MakeAdded) -> AddedRunners:
+    """Make the agents that operators have added. Raises StartError for a key of secrets that is none."""
+    try:
+        keys = read_secret_keys(config.secret_key, config.secret_key_file, secrets.token_bytes)
+    except ValueError as error:
+        raise StartError(str(error)) from error
+    hosts = AddedHosts(Guard(config.agents_api_allow_hosts), Resolver())
+    return AddedRunners(records.open_feed(KIND), keys, make, hosts)
 
 
 async def _server_name(config: Config, store: Store, signing: SigningRoom, holder: str) -> str:
@@ -123,13 +173,15 @@ class Assembly:
     def __init__(self, config: Config, agents: Sequence[Runner], opened: Opened) -> None:
         store, observation, counts = opened.store, opened.observation, opened.observation.counts
         clock, bus, files, shared = store.clock, opened.bus, opened.files, store.replicas.shared
+        runners = {agent.profile.id: agent for agent in agents}
         self.opened = opened
+        self.records = opened.records
+        self.book = AgentBook(store, opened.records, opened.added)
         self.threads = Threads(config.threads_max)
-        share_threads(self.threads, agents)
         self.trail = Trail(store.audit, config.audit, counts)
         engine = self.engine = Engine(
             store,
-            {agent.profile.id: agent for agent in agents},
+            runners,
             clock=clock,
             settings=_engine_settings(config, store),
             holder=opened.holder,
@@ -140,13 +192,18 @@ class Assembly:
             name=opened.name,
             files=files.engine,
             bus=bus,
+            records=self.records,
+            removed=opened.added.find_removed(runners),
+            spending=spending_rules(config),
         )
         self.attendance = Attendance(store.shared) if shared else None
-        self.lifetimes = AgentLifetimes(counts, engine.worker_tasks, self.attendance)
+        self.lifetimes = AgentLifetimes(counts, engine.worker_tasks, self.threads, self.attendance, engine.switches)
         self.leaving: dict[str, WorkerAgent] = {}
 
         self.usage = make_usage(config, store, opened.holder)
         self.stops = KeyStops(store.shared, clock)
+        self.erasures = Erasures(store.shared, clock)
+        self.erasing = ErasureWatch(store.principals, self.erasures)
         admitted = self._admit(files.wrap_links(engine.operations))
         telemetry = observation.telemetry
         self.agents: Handler = admitted if telemetry is None else Traced(admitted, telemetry)
@@ -155,7 +212,9 @@ class Assembly:
         self.streams = Streams(config.keepalive_s)
         self.connections = ConnectionCounter(_connection_bounds(config))
         mcp = load_optional("dragoman.server.mcp")
-        self.mcp: McpParts | None = None if mcp is None else mcp.McpParts(config, store, bus, self.usage)
+        self.mcp: McpParts | None = (
+            None if mcp is None else mcp.McpParts(config, store, bus, self.usage, opened.signing)
+        )
 
         figures = engine.operated.figures
         cluster = ClusterWatch(engine, store, bus, bus_name=bus_name(config), lease_s=config.replica_lease_s)
@@ -164,6 +223,7 @@ class Assembly:
             store, clock, self.obstacles.first, self.lifetimes.degraded, cluster.figures, observation.jobs.describe
         )
         self.retention = RetentionWatch(figures, clock, config)
+        self.budgets = BudgetWatch(store, engine.spending, counts, opened.webhooks.budget_hook)
         self.traffic = observation.make_traffic(clock)
         self.pulse = None if counts is None else Pulse(counts, store.writing.commits)
         self.metrics = None
@@ -178,6 +238,7 @@ class Assembly:
                 job_failures=observation.jobs.counts,
                 sweep_behind_s=self.retention.behind_s,
                 breakers=self.lifetimes.breakers,
+                switches=self.lifetimes.switches,
             )
             self.metrics = Metrics(counts, config.telemetry_prefix, __version__, clock, scraped)
 
@@ -195,6 +256,12 @@ class Assembly:
             opened.webhooks.announcer,
             observation.jobs.describe,
             self.stops,
+            self.erasures,
+            files.blobs,
+            [team.id for team in config.teams],
+            self.records,
+            self.book.answers,
+            lambda: engine.spending.rules,
         )
         self.console = self._make_console(config)
         self.stopper = KeyStopper(
@@ -221,6 +288,7 @@ class Assembly:
             clock=self.opened.store.clock,
             exchange=usage.exchange,
             stops=self.stops,
+            erasures=self.erasures,
         )
 
 
@@ -230,12 +298,16 @@ def _engine_settings(config: Config, store: Store) -> EngineSettings:
         cancel_grace_s=config.cancel_grace_s,
         keepalive_s=config.keepalive_s,
         suspend_max_s=config.suspend_max_s,
+        suspend_after_s=config.suspend_after_s,
+        max_steps=config.max_steps,
         agent_absent_s=config.agent_absent_s,
         max_open_tasks=config.max_open_tasks,
         max_daily_tasks=config.max_daily_tasks,
         max_page_bytes=config.max_page_bytes,
         max_text=config.max_text,
+        max_tokens_per_report=config.max_tokens_per_report,
         poll_s=POLL_S if store.replicas.shared else 0.0,
+        sharing_teams=frozenset(team.id for team in config.teams if team.shared != "none"),
     )
 
 

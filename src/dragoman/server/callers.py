@@ -9,13 +9,17 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from msgspec.structs import asdict
+
 from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.issuers import IssuerEgress
 from dragoman.auth.keys import id_of
 from dragoman.bindings.callers import OwnHosts
-from dragoman.config import Config, loopback
+from dragoman.bindings.parent import Parent
+from dragoman.config import Config, TeamLimits, loopback
 from dragoman.dialects.registry import load_profile
 from dragoman.model.ids import Clock
+from dragoman.model.principal import KeyLimits, Sharing, Team
 from dragoman.server.errors import StartError
 from dragoman.store.api import Store
 from dragoman.store.keyring import key_state
@@ -23,7 +27,7 @@ from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:  # tokens need a library that takes longer to import than a server may take to start
     from dragoman.auth.certificates import Certificates
-    from dragoman.auth.tokens import TokenVerifier
+    from dragoman.auth.tokens import TokenTeam, TokenVerifier
 
 log = logging.getLogger(__name__)
 
@@ -34,18 +38,26 @@ KEYS_NAMED = 10
 
 
 async def make_authenticator(
-    config: Config, known: Collection[str], store: Store, issuers: IssuerEgress, token: str
+    config: Config,
+    known: Collection[str],
+    store: Store,
+    issuers: IssuerEgress,
+    token: str,
+    parent: Parent | None = None,
 ) -> Authenticator:
     """Make the authenticator for agents that are `known`, and warn if strangers can use them.
 
-    The bearer of the `token` is an operator. Raises StartError for contradictory settings, and for a port open to the
-    world. Raises StoreError if the store cannot tell whether it has keys.
+    The bearer of the `token` is an operator. The application `parent` may know callers who send none of these
+    credentials; then every caller must be known. Raises StartError for contradictory settings, and for a port open to
+    the world. Raises StoreError if the store cannot tell whether it has keys.
     """
     own = agent_keys(config, known)
+    check_teams(config, known)
     tokens = _make_tokens(config, store.clock, issuers)
     certificates = _make_certificates(config)
     profile_asks = config.profile is not None and load_profile(config.profile).asks_always
     asks = config.authentication == "required" or profile_asks
+    named = parent is not None and parent.authenticates
     authenticator = Authenticator(
         store.keys,
         store.clock,
@@ -53,11 +65,12 @@ async def make_authenticator(
         agent_keys=own,
         tokens=tokens,
         certificates=certificates,
-        always=asks,
+        always=asks or named,
         operator_token=token,
         admin_works=config.admin_runs_workers,
+        teams=teams_of(config).values(),
     )
-    if asks and config.store == MEMORY and not (config.api_key or own or tokens or certificates):
+    if asks and config.store == MEMORY and not (config.api_key or own or tokens or certificates or named):
         asked = f"profile {config.profile}" if profile_asks else "authentication = 'required'"
         raise StartError(
             f"{asked} asks every caller for a key, and a store in memory has none: set api_key"
@@ -66,7 +79,8 @@ async def make_authenticator(
     # The authenticator treats a failing store as one with keys. That must not open the port, so the error is raised.
     await store.keys.any()
     await authenticator.refresh()
-    check_exposed(config, known, authenticator.required, own)
+    if parent is None:  # a mounted server looks at each caller: see `hosts_of`
+        check_exposed(config, known, authenticator.required, own)
     warn_if_open(config, authenticator, known)
     await warn_of_admin_workers(config, store)
     return authenticator
@@ -92,7 +106,49 @@ def _make_tokens(config: Config, clock: Clock, issuers: IssuerEgress) -> "TokenV
         algorithms=config.jwt_algorithms,
         leeway_s=config.jwt_leeway_s,
         clock=clock,
+        teams=token_teams(config),
     )
+
+
+def token_teams(config: Config) -> "tuple[TokenTeam, ...]":
+    """The teams that claims of tokens name."""
+    from dragoman.auth.tokens import TokenTeam
+
+    teams = teams_of(config)
+    return tuple(
+        TokenTeam(entry.claim, entry.value, teams[entry.id])
+        for entry in config.teams
+        if entry.claim is not None and entry.value is not None
+    )
+
+
+def teams_of(config: Config) -> dict[str, Team]:
+    """The teams of the configuration, by their ids."""
+    return {
+        entry.id: Team(
+            id=entry.id,
+            agents=None if entry.agents is None else frozenset(entry.agents),
+            limits=None if entry.limits == TeamLimits() else KeyLimits(**asdict(entry.limits)),
+            shared=Sharing(entry.shared),
+        )
+        for entry in config.teams
+    }
+
+
+def check_teams(config: Config, known: Collection[str]) -> None:
+    """Warn of agents of teams that are not served. Raises StartError for a claim that no token can have."""
+    for entry in config.teams:
+        if entry.claim is not None and config.jwt_issuer is None and config.oidc_issuer is None:
+            raise StartError(
+                f"team {entry.id} has a claim, and jwt_issuer is not set, so that no token has it: name the issuer, or "
+                "leave claim and value out and make keys (dragoman keys create NAME --team)"
+            )
+        if unknown := [agent for agent in entry.agents or () if agent not in known]:
+            log.warning(
+                "team %s may use %s, which this server does not have: its members reach it only once a server has it",
+                entry.id,
+                ", ".join(unknown),
+            )
 
 
 def _make_certificates(config: Config) -> "Certificates | None":
@@ -195,6 +251,14 @@ def check_exposed(config: Config, agents: Iterable[str], required: bool, own: Co
         )
 
 
-def hosts_of(config: Config) -> OwnHosts | None:
-    """The accepted `Host` names of a server without authentication; None: any, because the port is open to all."""
+def hosts_of(config: Config, parent: Parent | None = None) -> OwnHosts | None:
+    """The accepted `Host` names of a server without authentication; None: any, because the port is open to all.
+
+    The port of a server that is mounted in an application is the application's, so that strangers may reach it.
+    """
+    if parent is not None:
+        if config.allow_unauthenticated:
+            return None
+        public = urlsplit(config.public_url).hostname if config.public_url else None
+        return OwnHosts([public] if public else [], local_only=True)
     return OwnHosts.of(config.host, config.public_url) if loopback(config.host) else None

@@ -19,6 +19,7 @@ from dragoman.bindings.remote import RemoteAgents, RemoteWays
 from dragoman.config import Config, loopback, read_secret
 from dragoman.engine.admin.access import AccessNotes
 from dragoman.engine.handlers.audit import Trail
+from dragoman.server.callers import token_teams
 from dragoman.server.errors import StartError
 from dragoman.store.api import Store
 
@@ -65,7 +66,8 @@ def make_console(
         return None
     public = urlsplit(config.public_url).hostname if config.public_url else None
     alone = loopback(config.host) and (public is None or loopback(public)) and not config.trusted_proxies
-    ways = RemoteWays(config.console_allowed_hosts, authenticator, local=alone)
+    # A host where an agent may be added may be tried before that.
+    ways = RemoteWays((*config.console_allowed_hosts, *config.agents_api_allow_hosts), authenticator, local=alone)
     notes = AccessNotes(trail, store.clock)
     named = None if provider is None else provider.digest
     operators = OperatorSessions(store.shared, store.keys, store.clock, authenticator, named)
@@ -111,6 +113,7 @@ def read_provider(config: Config) -> "Provider | None":
         claim=values["oidc_role_claim"],
         value=values["oidc_role_value"],
         session_ms=int(config.oidc_session_s * 1000) or None,
+        teams=token_teams(config),
     )
 
 

@@ -15,43 +15,57 @@ from dragoman.bindings.app import App
 from dragoman.bindings.callers import CallerRefusals, Callers
 from dragoman.bindings.calls import Backend, Reception
 from dragoman.bindings.cards import Cards, CardSettings, GrpcAddress
+from dragoman.bindings.catalog import Catalog, CatalogSettings
 from dragoman.bindings.cors import Cors, Origins
 from dragoman.bindings.endpoints import Endpoints, HttpEndpoint, PageSessions
 from dragoman.bindings.home import Home
 from dragoman.bindings.limits import Limits, make_limits
-from dragoman.bindings.openai import OpenAi
+from dragoman.bindings.openai import ChatSettings, OpenAi
 from dragoman.bindings.openapi import Description
 from dragoman.bindings.openapi.operations import ServedPaths
 from dragoman.bindings.request import Request
+from dragoman.bindings.responses import Responses
 from dragoman.bindings.routes import EndpointName
 from dragoman.bindings.workers import WorkerBinding
 from dragoman.config import Config
 from dragoman.dialects.extensions import DEDUPES, EVENT_IDS
 from dragoman.dialects.registry import load_profile, load_system
 from dragoman.dialects.resolve import MOUNTS, SYSTEMS
-from dragoman.dialects.system import ROOT, Mount
+from dragoman.dialects.system import AGENT, ROOT, Mount
 from dragoman.engine.api import Runner
-from dragoman.model.card import AgentExtension
+from dragoman.model.card import AgentExtension, Described
 from dragoman.server.assembly import Assembly
 from dragoman.server.callers import hosts_of
 from dragoman.server.facts import ServedAgents
 
 
-def make_app(assembly: Assembly, config: Config, runners: Mapping[str, Runner]) -> App:
-    """Make the application for these agents. Sessions of MCP are told that their tools have changed."""
-    opened, default = assembly.opened, config.default or next(iter(runners))
+def make_app(assembly: Assembly, config: Config, runners: Mapping[str, Runner], removed: frozenset[str]) -> App:
+    """Make the application for these agents. Sessions of MCP are told that their tools have changed.
+
+    Those that are `removed` answer about their tasks, and stand in no list.
+    """
+    opened, added = assembly.opened, assembly.opened.added
+    # an added agent answers at the root only if the configuration says so, whatever the order of the records
+    default = config.default or next((name for name, runner in runners.items() if not added.has_made(runner)), "")
+    mounts, reception = _mounts(config), _make_reception(assembly, config, runners, removed)
+    listed = reception.listed
     if assembly.mcp is not None:
-        assembly.mcp.serve(runners)
-    mounts, reception = _mounts(config), _make_reception(assembly, config, runners)
+        assembly.mcp.serve(listed)
     pages = None if assembly.console is None else assembly.console.make_pages(reception, config.public_url)
     optional = _make_optional(assembly, config, runners, reception, default, pages)
-    cards = Cards(runners, _card_settings(config, mounts, reception.extensions), opened.authenticator, opened.signing)
+    cards = Cards(
+        listed,
+        _card_settings(config, mounts, reception.extensions),
+        opened.authenticator,
+        opened.signing,
+        reception.callers,
+    )
     elsewhere = assembly.engine.operations.check_elsewhere if opened.store.replicas.shared else None
     return App(
         Backend(assembly.a2a, reception, cards, assembly.streams, default, elsewhere, assembly.traffic),
         assembly.health,
-        Home(runners, default, mounts, config.public_url, console=pages is not None),
-        cors=Cors(config.cors_origins) if config.cors_origins else None,
+        Home(listed, default, mounts, config.public_url, console=pages is not None),
+        cors=_make_cors(config, reception),
         mounts=mounts,
         optional=optional if pages is None else {**optional, **pages.endpoints},
         sessions=pages,
@@ -79,34 +93,59 @@ def _make_optional(
     if assembly.opened.files.door is not None:
         found |= assembly.opened.files.door.endpoints
     if ROOT in _mounts(config):
-        found |= OpenAi(handler, reception, default, clock).endpoints
+        found |= OpenAi(handler, reception, default, clock, _chat_settings(config)).endpoints
+        found |= Responses(handler, reception, default, clock).endpoints
+    found |= _make_catalog(assembly, config, reception.listed, callers, default).endpoints
     if plain:
-        found |= _description(config, default).endpoints
+        found |= _description(config, default, workers="workers" in found).endpoints
     if plain and assembly.mcp is not None:
-        found |= assembly.mcp.endpoints(handler, reception, config.blocking_timeout_s)
+        found |= assembly.mcp.endpoints(handler, reception, config)
+        found |= assembly.mcp.make_card(assembly.opened.authenticator, config).endpoints
     if plain and config.tasks:
-        facts = ServedAgents(runners, assembly.streams)
+        facts = ServedAgents(runners, assembly.streams, assembly.engine.switches)
         remote = None if assembly.console is None else assembly.console.remote
         found |= Admin(assembly.administration, bounds, facts, remote, stops).endpoints(callers, sessions)
     return found
 
 
-def _make_reception(assembly: Assembly, config: Config, runners: Mapping[str, Runner]) -> Reception:
+def _make_cors(config: Config, reception: Reception) -> Cors | None:
+    """Make the CORS of configured origins; None without any. Their pages may send what agents and chats look for."""
+    if not config.cors_origins:
+        return None
+    conversation = config.openai_conversation_header
+    chat = () if conversation is None else (conversation.lower().encode(),)
+    return Cors(config.cors_origins, (*chat, *sorted(reception.headers)))
+
+
+def _chat_settings(config: Config) -> ChatSettings:
+    header = config.openai_conversation_header
+    return ChatSettings(
+        question_mark=config.openai_question_mark,
+        conversation_header=None if header is None else header.lower().encode(),
+        reply_within_s=config.openai_reply_within_s,
+    )
+
+
+def _make_reception(
+    assembly: Assembly, config: Config, runners: Mapping[str, Runner], removed: frozenset[str]
+) -> Reception:
     opened = assembly.opened
     return Reception(
         runners,
         Callers(
             opened.authenticator,
-            hosts_of(config),
+            hosts_of(config, opened.parent),
             refusals=CallerRefusals(assembly.trail, opened.store.clock, runners),
             agents=runners,
             origins=Origins(config.cors_origins, config.public_url),
+            parent=opened.parent if opened.parent is not None and opened.parent.authenticates else None,
         ),
         _make_limits(config),
-        forwards=any(runner.traits.forwards for runner in runners.values()),
+        headers=frozenset(name.encode() for runner in runners.values() for name in runner.traits.header_names),
         base=None if opened.files.door is None else partial(Request.base_url, public_url=config.public_url),
         extensions=_extensions(config),
         proxies=TrustedProxies(config.trusted_proxies) if config.trusted_proxies else None,
+        removed=removed,
     )
 
 
@@ -127,6 +166,20 @@ def _card_settings(
     )
 
 
+def _make_catalog(
+    assembly: Assembly, config: Config, listed: Mapping[str, Described], callers: Callers, default: str
+) -> Catalog:
+    mounts = _mounts(config)
+    settings = CatalogSettings(
+        mount=AGENT if AGENT in mounts else mounts[0],
+        default=default,
+        public_url=config.public_url,
+        max_age_s=config.card_max_age_s,
+        mcp=config.profile is None and assembly.mcp is not None,
+    )
+    return Catalog(listed, settings, callers)
+
+
 def _make_limits(config: Config) -> Limits:
     return make_limits(
         config.max_body_bytes,
@@ -140,9 +193,9 @@ def _make_limits(config: Config) -> Limits:
     )
 
 
-def _description(config: Config, default: str) -> Description:
+def _description(config: Config, default: str, *, workers: bool) -> Description:
     keys = config.sign_cards or config.push_jwt
-    return Description(ServedPaths(default, metrics=config.metrics, keys=keys))
+    return Description(ServedPaths(default, metrics=config.metrics, keys=keys, workers=workers))
 
 
 def _mounts(config: Config) -> tuple[Mount, ...]:

@@ -18,8 +18,9 @@ from dragoman.engine.admin.access import Operator
 from dragoman.engine.admin.administration import Administration
 from dragoman.engine.admin.answers import Asked
 from dragoman.engine.admin.key_beginnings import open_tasks
+from dragoman.engine.admin.task_batches import change_each
 from dragoman.engine.key_stops import STREAMS_MS, KeyStops, StopRequest
-from dragoman.model.errors import A2AError, TaskNotCancelable, TaskNotFound
+from dragoman.model.errors import TaskNotCancelable, TaskNotFound
 from dragoman.store.api import OutcomeUnknown, Store, StoreError
 from dragoman.telemetry.coalescing import about
 
@@ -30,9 +31,6 @@ WATCH_S = 1.0
 
 PAGE = 100
 """Webhooks that are read at once."""
-
-AT_ONCE = 16
-"""Tasks that are canceled at once; each may take its agent's grace period."""
 
 KEYS_A_SECOND = 500
 """The number of keys whose streams are told in a second: with more of them they are told less often."""
@@ -172,25 +170,16 @@ class KeyStopper:
     async def _cancel_tasks(self, request: StopRequest, ended: StopCounts) -> None:
         """Cancel the open tasks that the key began, some at a time."""
         operator, reason = Operator(request.by), CancelReason(reason=f"key {request.key} was revoked")
-        turn = asyncio.Semaphore(AT_ONCE)
 
         async def cancel(task_id: str) -> None:
-            async with turn:
-                try:
-                    await self._administration.answer(CANCEL_TASK, Asked(operator, reason, task_id))
-                    ended.tasks += 1
-                except (TaskNotCancelable, TaskNotFound):
-                    pass  # it has just ended by itself
-                except A2AError as error:
-                    ended.left += 1
-                    log.warning("task %s of a stopped key goes on: %s", task_id, error.message, extra=about(task_id))
+            with suppress(TaskNotCancelable, TaskNotFound):  # it has just ended by itself
+                await self._administration.answer(CANCEL_TASK, Asked(operator, reason, task_id))
+                ended.tasks += 1
 
-        found = [
-            row.head.id async for row in open_tasks(self._store, f"key:{request.name}") if row.head.key == request.key
-        ]
-        async with asyncio.TaskGroup() as group:
-            for task_id in found:
-                group.create_task(cancel(task_id), name=f"cancel {task_id}")
+        found = [row.head.id async for row in open_tasks(self._store, request.owner) if row.head.key == request.key]
+        for failure in await change_each(found, cancel):
+            ended.left += 1
+            log.warning("task %s of a stopped key goes on: %s", failure.id, failure.reason, extra=about(failure.id))
 
 
 def _forget(under_way: set[str], key_id: str, _: "asyncio.Task[None]") -> None:

@@ -5,6 +5,7 @@ be written is found out at the start.
 """
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from dragoman.model.ids import Clock
 from dragoman.server.errors import StartError
 from dragoman.telemetry.access_log import AccessLog
 from dragoman.telemetry.counts import Counts
+from dragoman.telemetry.genai import OPT_IN
 from dragoman.telemetry.job_group import JobFailures
 
 if TYPE_CHECKING:
@@ -74,9 +76,13 @@ def _open_access_log(config: Config, name: str) -> AccessLog | None:
 def _make_telemetry(config: Config) -> "OpenTelemetry | None":
     """Make the OpenTelemetry observer, if it is on. It is imported only here: it is large and not always installed.
 
-    Raises StartError if it is on and not installed.
+    Raises StartError if it is on and not installed, or if content is to be captured by spans that there are not.
     """
-    if not config.telemetry:
+    opted_in = OPT_IN in os.environ.get("OTEL_SEMCONV_STABILITY_OPT_IN", "").replace(" ", "").split(",")
+    genai = config.telemetry_genai or (config.telemetry and opted_in)
+    if config.telemetry_capture_content and not genai:
+        raise StartError("telemetry_capture_content is on and telemetry_genai is off: set that, too")
+    if not (config.telemetry or genai):
         return None
     try:
         from dragoman.telemetry.opentelemetry import OpenTelemetry, installed
@@ -87,4 +93,5 @@ def _make_telemetry(config: Config) -> "OpenTelemetry | None":
             "telemetry is on, but OpenTelemetry is not installed: "
             "run pip install '.[otel]' in a copy of Dragoman's repository, or turn telemetry off"
         ) from error
-    return OpenTelemetry(*installed(__version__), config.telemetry_prefix, __version__)
+    providers, captures = installed(__version__), config.telemetry_capture_content
+    return OpenTelemetry(*providers, config.telemetry_prefix, __version__, genai=genai, captures=captures)

@@ -12,12 +12,14 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from dragoman.config import Config
 from dragoman.engine.api import Runner
+from dragoman.server.added_runners import MakeAdded, make_nothing
 from dragoman.server.agent_exits import run_to_end
+from dragoman.server.entrance import SocketEntrance
 from dragoman.server.errors import StartError
 from dragoman.server.reloading import ReadConfigAgain
 from dragoman.server.running import ListeningServer, running, runs_s, whole_s
@@ -38,6 +40,9 @@ GC_THRESHOLDS = (50_000, 20, 100)
 """The thresholds of the three generations. Young collections find the cycles of finished requests. A full collection
 stops the loop for a time that grows with the open streams, so it is rare."""
 
+USUAL_THRESHOLDS = frozenset({(700, 10, 10), (2000, 10, 10), (2000, 10, 0)})
+"""The thresholds that Python 3.11 to 3.14 begin with."""
+
 ARENAS = 1
 """The number of glibc's memory arenas. By default each thread has its own, which keeps freed memory: a task of 10 MB
 that passes the loop, the writer and a reader would be held three times. One arena costs little, because the threads
@@ -56,6 +61,7 @@ def run(
     on_ready: Callable[[ListeningServer], None],
     again: ReadConfigAgain | None = None,
     name: str = "",
+    make_added: MakeAdded = make_nothing,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain and return; a second signal ends the process at once.
 
@@ -76,14 +82,14 @@ def run(
         if (inherited := inherited_socket()) is not None:
             config, again = take_address(config, inherited), read_with_address(again, inherited)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            serving = _until_signalled(config, agents, on_ready, again, name, inherited)
+            serving = _until_signalled(config, agents, on_ready, again, name, inherited, make_added)
             del agents  # so that agents that a reload replaces can be freed
             run_to_end(runner, serving)
         return
     except (StartError, StoreError) as error:
         reason = str(error)
     except ExceptionGroup as group:  # from the TaskGroup
-        _, others = group.split(StoreError)
+        _, others = group.split((StartError, StoreError))
         if others is not None:
             raise
         reason = str(group.exceptions[0])
@@ -97,10 +103,12 @@ async def _until_signalled(
     again: ReadConfigAgain | None,
     name: str,
     inherited: socket.socket | None,
+    make_added: MakeAdded,
 ) -> None:
     loop, signalled = asyncio.get_running_loop(), asyncio.Event()
     asked = asyncio.Event()
     reload = asked.set
+    starting = asyncio.current_task()
 
     def stop(number: signal.Signals) -> None:
         if signalled.is_set():
@@ -114,6 +122,8 @@ async def _until_signalled(
         )
         leave_after(whole_s(grace_s), "stopping: the grace period is over, work under way is left behind")
         signalled.set()
+        if starting is not None:  # what agents need may take long to open
+            starting.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
@@ -130,17 +140,40 @@ async def _until_signalled(
                 reload()
 
         loop.add_signal_handler(signal.SIGHUP, hung_up)
-    serving = running(config, agents, _leave_agents_behind, again, name, inherited)
+    serving = running(
+        config, agents, _leave_agents_behind, again, name, SocketEntrance(inherited), _leave_refused, make_added
+    )
     del agents  # see `run`
-    async with serving as bound:
-        on_ready(bound)
-        reload = bound.reload
-        if asked.is_set():
-            reload()
-        gc.collect()
-        gc.freeze()  # these objects stay for good, so that collections can skip them
-        await signalled.wait()
+    try:
+        async with serving as bound:
+            starting = None
+            on_ready(bound)
+            reload = bound.reload
+            if asked.is_set():
+                reload()
+            gc.collect()
+            gc.freeze()  # these objects stay for good, so that collections can skip them
+            await signalled.wait()
+    except asyncio.CancelledError:
+        if starting is None or not signalled.is_set():
+            raise
     log.info("stopped")
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Collect garbage as rarely as `run` does, until the block ends, unless the program has chosen how often.
+
+    With Python's own thresholds a message costs a third more, most of it in full collections of what lives anyway.
+    """
+    before = gc.get_threshold()
+    if before in USUAL_THRESHOLDS:
+        gc.set_threshold(*GC_THRESHOLDS)
+    try:
+        yield
+    finally:
+        if before in USUAL_THRESHOLDS and gc.get_threshold() == GC_THRESHOLDS:
+            gc.set_threshold(*before)
 
 
 def has_terminal() -> bool:
@@ -179,13 +212,25 @@ def _leave_agents_behind() -> None:
     leave_after(LEAVE_S, "stopping: an agent or a thread ignores its cancellation and is left behind")
 
 
-def leave_after(delay_s: float, why: str) -> None:
-    """End the process after `delay_s` if it still runs. Nothing is lost: every answered write is on disk by then."""
+def _leave_refused(error: StartError) -> None:
+    """End the process soon, although what an agent opens ignores its cancellation: it does not start."""
+    leave_after(LEAVE_S, f"dragoman: {error}", status=1)
+
+
+def leave_after(delay_s: float, why: str, *, status: int = 0) -> None:
+    """End the process after `delay_s` if it still runs. Nothing is lost: every answered write is on disk by then.
+
+    `why` goes to the log; for a failure to standard error, as that of a process that ends by itself.
+    """
 
     def leave() -> None:
-        log.warning(why)
+        if status:
+            sys.stderr.write(f"{why}\n")
+            sys.stderr.flush()
+        else:
+            log.warning(why)
         logging.shutdown()
-        os._exit(0)
+        os._exit(status)
 
     timer = threading.Timer(delay_s, leave)
     timer.daemon = True

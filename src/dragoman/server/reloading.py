@@ -1,23 +1,30 @@
-"""The reload: the configuration is read again, and the agents are replaced without losing a request.
+"""The reload: the file is read again, or operators have added agents, and agents are replaced without losing a request.
 
-Invariant: the agents change in one turn of the event loop, or not at all: no request sees a state in between.
+    SIGHUP ──► the file is read, in a thread ──┐
+                                               ├──► all agents of now, the new ones opened ──► served at once
+    records of the store ──► added agents ─────┘
+
+Invariant: the agents change in one turn of the event loop, or not at all: no request sees a state in between. One
+change is made at a time, to the agents that both ways have by then.
 """
 
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.agents.kinds import share_threads, worker_agents
+from dragoman.agents.kinds import worker_agents
+from dragoman.agents.lifespans import LifespanError
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.bindings.app import CurrentApp
 from dragoman.config import Config
 from dragoman.engine.api import Generation, Runner
-from dragoman.server.assembly import Assembly
+from dragoman.engine.spending import spending_rules
+from dragoman.server.assembly import Assembly, Opened
 from dragoman.server.callers import agent_keys, check_exposed
 from dragoman.server.errors import ReloadError, StartError
 from dragoman.server.front import make_app
@@ -29,6 +36,9 @@ SAME = "the agents are the same"
 
 LATE_S = 30.0
 """After this long a warning says that modules are still being imported. An import that never ends ends reloading."""
+
+OPEN_S = 0.5
+"""How long a change waits for an added agent to open. Then it is served, and goes on opening: its card may be away."""
 
 COLLECT_AFTER_S = (0.0, 1.0, 10.0)
 """Pauses before each collection of the replaced modules. At first, a request that is being answered or a thread that is
@@ -55,18 +65,30 @@ ReadConfigAgain = Callable[[], Loaded]
 
 
 class Reloading:
-    """Replaces the served `agents` when asked to. Belongs to the event loop."""
+    """Replaces the served agents: those of the file when asked to, the added ones when the store has others.
+
+    `agents` are those of the file, and `served` all that are served at the start. Belongs to the event loop.
+    """
 
     def __init__(
         self,
         config: Config,
         agents: Sequence[Runner],
+        served: Sequence[Runner],
         again: ReadConfigAgain | None,
         assembly: Assembly,
         current: CurrentApp,
     ) -> None:
         self._config = config
-        self._agents = tuple(agents)
+        self._file = tuple(agents)
+        self._agents = tuple(served)
+        self._added = assembly.opened.added
+        self._removed = self._added.find_removed({agent.profile.id: agent for agent in served})
+        """The added agents that take no new task, as they are served."""
+        self._turn = asyncio.Lock()
+        """Held while agents are replaced."""
+        self._opening: dict[int, asyncio.Task[None]] = {}
+        """The tasks in which added agents are still opened, by the ids of the runners."""
         self._again = again
         self._assembly = assembly
         self._current = current
@@ -82,6 +104,7 @@ class Reloading:
     def start(self, group: JobGroup) -> None:
         """Begin to reload when asked to."""
         self._add(group.keep("reload", partial(self._run, group)))
+        self._add(group.keep("added agents", partial(self._follow, group)))
 
     def request(self) -> None:
         """Reload soon. If a reload is under way, another one follows it."""
@@ -119,28 +142,21 @@ class Reloading:
             loaded = await _read_in_thread(self._again)
         finally:
             late.cancel()
-        before = {agent.profile.id: agent for agent in self._agents}
-        now = {agent.profile.id: agent for agent in loaded.agents}
-        fresh = [agent for agent_id, agent in now.items() if before.get(agent_id) is not agent]
-        left = [agent for agent_id, agent in before.items() if now.get(agent_id) is not agent]
         config = replace(self._config, agents=loaded.config.agents, default=loaded.config.default)
-        try:
-            own = agent_keys(config, now)
-            await self._authenticator.refresh()
-            check_exposed(config, now, self._authenticator.required, own)
-        except StartError as error:
-            loaded.undo()
-            raise ReloadError(str(error)) from error
-        share_threads(self._assembly.threads, fresh)
-        try:
-            await self._lifetimes.open(group, fresh)
-            told = _describe_changes(before, self._config, now, config)
-            if told != SAME or list(now) != list(before) or config.default != self._config.default:
-                self._serve(group, config, now, fresh, left)
-        except BaseException:
-            loaded.undo()
-            await self._lifetimes.close_agents(fresh)
-            raise
+        async with self._turn:
+            try:
+                await self._authenticator.refresh()
+                file_ids = [agent.profile.id for agent in loaded.agents]
+                check_exposed(config, file_ids, self._authenticator.required, agent_keys(config, file_ids))
+                told = await self._replace(group, config, loaded.agents)
+                if self._limit_spending(config, loaded.config):
+                    told = "budgets" if told == SAME else f"{told}, budgets"
+            except (StartError, LifespanError) as error:
+                loaded.undo()
+                raise ReloadError(str(error)) from error
+            except BaseException:
+                loaded.undo()
+                raise
         ignored = [
             name
             for name in Config.__struct_fields__
@@ -150,6 +166,74 @@ class Reloading:
             log.warning("%s has changed: restart the server to apply it", name)
         log.info("reloaded: %s", told)
 
+    def _limit_spending(self, config: Config, read: Config) -> bool:
+        """Go by the budgets that were read, and by what agents reserve. Returns whether that changes anything.
+
+        Budgets in money are in the currency of the prices, which change with a restart alone.
+        """
+        if read.prices == config.prices:
+            config = replace(config, budgets=read.budgets)
+            self._config = replace(self._config, budgets=read.budgets)
+        rules = spending_rules(config)
+        changed = rules != self._engine.spending.rules
+        if changed:
+            self._engine.spending.replace(rules)
+        return changed
+
+    async def _follow(self, group: JobGroup) -> None:
+        """Serve for ever what operators add, change and remove."""
+        while True:  # what came before this job began, or failed once, is served first
+            async with self._turn:
+                await self._authenticator.refresh()
+                self._added.take()
+                told = await self._replace(group, self._config, self._file)
+            if told != SAME:
+                log.info("agents added by operators: %s", told)
+            await self._added.feed.next()
+
+    async def _replace(self, group: JobGroup, config: Config, file_agents: Sequence[Runner]) -> str:
+        """Serve these agents of the file and the added ones. Returns what has changed. Raises LifespanError."""
+        before = {agent.profile.id: agent for agent in self._agents}
+        now = {agent.profile.id: agent for agent in served_agents(self._assembly.opened, config, file_agents)}
+        fresh = [agent for agent_id, agent in now.items() if before.get(agent_id) is not agent]
+        left = [agent for agent_id, agent in before.items() if now.get(agent_id) is not agent]
+        removed = self._added.find_removed(now)
+        await self._open(group, fresh)
+        try:
+            told = _describe_changes(before, self._config, now, config)
+            if (
+                told != SAME
+                or list(now) != list(before)
+                or removed != self._removed
+                or config.default != self._config.default
+            ):
+                self._serve(group, config, now, fresh, left, removed)
+        except BaseException:
+            await self._lifetimes.close_agents(fresh)
+            raise
+        self._file = tuple(file_agents)
+        self._added.note_served(now)
+        self._lifetimes.withhold(self._added.faults())
+        return told
+
+    async def _open(self, group: JobGroup, fresh: Sequence[Runner]) -> None:
+        """Open agents that are new. Those of the file are open then, and added ones may go on opening."""
+        added = [agent for agent in fresh if self._added.has_made(agent)]
+        await self._lifetimes.open(group, [agent for agent in fresh if not self._added.has_made(agent)])
+        openings = {
+            id(agent): group.create_task(self._lifetimes.open(group, (agent,)), name=f"open {agent.profile.id}")
+            for agent in added
+        }
+        for runner_id, task in openings.items():
+            self._add(task)
+            self._opening[runner_id] = task
+            task.add_done_callback(partial(self._note_open, runner_id))
+        if openings:
+            await asyncio.wait(openings.values(), timeout=OPEN_S)
+
+    def _note_open(self, runner_id: int, _: "asyncio.Task[None]") -> None:
+        self._opening.pop(runner_id, None)
+
     def _serve(
         self,
         group: JobGroup,
@@ -157,21 +241,22 @@ class Reloading:
         now: Mapping[str, Runner],
         fresh: Sequence[Runner],
         left: Sequence[Runner],
+        removed: frozenset[str],
     ) -> None:
         """Switch to the new agents. This must not await, so that no request sees a state in between."""
         before = {agent.profile.id: agent for agent in self._agents}
         formerly, served = worker_agents(left), worker_agents(fresh)
         gone = {agent_id: agent for agent_id, agent in formerly.items() if agent_id not in served}
         self._leaving |= gone
-        app = make_app(self._assembly, config, now)
+        app = make_app(self._assembly, config, now, removed)
         for agent_id in (agent.profile.id for agent in fresh):
             former = formerly.get(agent_id) if agent_id in before else self._leaving.pop(agent_id, None)
             if former is not None and agent_id in served:
                 served[agent_id].succeed(former)
                 self._formers.append(former)
         self._keys_leaving |= agent_keys(self._config, gone)
-        old = self._engine.serve(now)
-        self._config, self._agents = config, tuple(now.values())
+        old = self._engine.serve(now, removed)
+        self._config, self._agents, self._removed = config, tuple(now.values()), removed
         self._rekey()
         self._lifetimes.serve(self._agents)
         self._current.replace(app)
@@ -188,6 +273,8 @@ class Reloading:
                 del self._leaving[agent.profile.id]
                 self._keys_leaving.pop(agent.profile.id, None)
                 self._rekey()
+        if opening := [task for agent in left if (task := self._opening.get(id(agent))) is not None]:
+            await asyncio.wait(opening)
         try:
             await self._lifetimes.close_agents(left)
         except Exception:  # an agent that cannot be closed is left open and does not end the server
@@ -203,6 +290,23 @@ class Reloading:
         """Set the agents' keys. The key of a leaving agent stays valid, for its workers."""
         own = agent_keys(self._config, {agent.profile.id for agent in self._agents})
         self._authenticator.replace_agent_keys({**self._keys_leaving, **own})
+
+
+def served_agents(opened: Opened, config: Config, file_agents: Sequence[Runner]) -> tuple[Runner, ...]:
+    """The agents of the file, and the added ones that may be served beside them."""
+    authenticator = opened.authenticator
+
+    def exposed(agent_ids: Collection[str]) -> bool:
+        if opened.parent is not None:  # such a server looks at each caller: see `hosts_of`
+            return False
+        try:
+            check_exposed(config, agent_ids, authenticator.required, ())
+        except StartError:
+            return True
+        return False
+
+    added = opened.added.choose_runners([agent.profile.id for agent in file_agents], exposed)
+    return (*file_agents, *added.values())
 
 
 async def _read_in_thread(again: ReadConfigAgain) -> Loaded:

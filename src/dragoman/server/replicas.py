@@ -44,7 +44,7 @@ def check_replicas(config: Config) -> None:
     if config.bus not in ("auto", "none") or config.bus_listen_url is not None:
         name = "bus" if config.bus not in ("auto", "none") else "bus_listen_url"
         raise StartError(f"{name} is for replicas, and {own}, or remove {name}")
-    for name in ("replica_lease_s", "replica_beat_s", "replica_address", "agent_absent_s"):
+    for name in ("replica_lease_s", "replica_beat_s", "replica_address"):
         if getattr(config, name) != getattr(ALONE, name):
             raise StartError(f"{name} is for replicas, and {own}, or remove {name}")
 

@@ -69,7 +69,7 @@ async def _sweep_once(store: Store, now_ms: int, ages: Mapping[str, int]) -> int
         batches.append(lambda: deliveries(now_ms - ages["deliveries"]))
     if ages["usage"] >= 0:
         batches.append(lambda: usage((now_ms - ages["usage"]) // DAY_MS))
-    batches.append(store.shared.sweep)
+    batches += [store.shared.sweep, store.state.sweep, lambda: store.budgets.sweep(now_ms)]
     deleted, fault = 0, None
     for batch in batches:
         try:

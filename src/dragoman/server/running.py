@@ -1,6 +1,6 @@
 """The order in which a server starts and stops, from a configuration and agents.
 
-Invariant: the listener opens last, and the work that it serves ends first: no request meets a store that is not open.
+Invariant: the entrance opens last, and the work that it serves ends first: no request meets a store that is not open.
 Nothing that is closed within the time budget of a stop holds the server up longer than its grace period.
 """
 
@@ -9,36 +9,36 @@ import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from dragoman.auth.operator_token import drop_token, kept_token
-from dragoman.bindings.app import CurrentApp
-from dragoman.bindings.listener import Listener
+from dragoman.agents.lifespans import LifespanError
+from dragoman.bindings.app import App, CurrentApp
 from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.model.ids import SystemClock, new_id
+from dragoman.server.added_runners import MakeAdded, make_nothing
 from dragoman.server.assembly import Assembly, Opened, open_parts
+from dragoman.server.entrance import BoundEntrance, Entrance, SocketEntrance
+from dragoman.server.errors import StartError
 from dragoman.server.files import SWEEP_EVERY_S
 from dragoman.server.front import make_app
 from dragoman.server.jobs import Job
 from dragoman.server.observation import open_observation
 from dragoman.server.queues import QueueWatch
-from dragoman.server.reloading import ReadConfigAgain, Reloading, nothing
+from dragoman.server.reloading import ReadConfigAgain, Reloading, nothing, served_agents
 from dragoman.server.replicas import check_replicas, opened_bus
 from dragoman.server.retention import sweep
-from dragoman.server.sockets import bind, replica_url, server_url
+from dragoman.server.sockets import server_url
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
 from dragoman.store.replicas import Heartbeat
 from dragoman.telemetry.job_group import JobGroup
 
 if TYPE_CHECKING:
-    from dragoman.bindings.grpc import GrpcServer
     from dragoman.server.tls import ServerTls
 
 
@@ -69,6 +69,10 @@ class ListeningServer(Struct, frozen=True):
         return server_url(self.config)
 
 
+def ignore(error: StartError) -> None:
+    """Do nothing: the default for `on_refused`."""
+
+
 @asynccontextmanager
 async def running(
     config: Config,
@@ -76,36 +80,46 @@ async def running(
     on_drained: Callable[[], None] = nothing,
     again: ReadConfigAgain | None = None,
     name: str = "",
-    inherited: socket.socket | None = None,
+    entrance: Entrance | None = None,
+    on_refused: Callable[[StartError], None] = ignore,
+    make_added: MakeAdded = make_nothing,
 ) -> AsyncIterator[ListeningServer]:
     """Run a server in the current event loop until the block ends; then it drains. A reload serves what `again` reads.
 
     `on_drained` is called when the server has stopped and its store is closed. Agents that ignore their cancellation
-    may still run then. `name` tells a replica from others in the access log. An `inherited` socket listens already, at
-    the address of the configuration. Raises StartError, or StoreError if the store cannot be opened.
+    may still run then. `on_refused` is called when what agents need cannot be opened: that may ignore its
+    cancellation, too. `name` tells a replica from others in the access log. Without an `entrance` the server binds the
+    port of the configuration. `make_added` makes the agents that operators add while it runs.
+    Raises StartError, or StoreError if the store cannot be opened.
     """
+    way = SocketEntrance() if entrance is None else entrance
     check_replicas(config)
     observation, tls = open_observation(config, name), _make_tls(config)
     holder = f"{socket.gethostname()}/{os.getpid()}/{new_id()}"
     async with _opened_store(config, holder) as store:  # it migrates before anyone can connect
-        opened = await open_parts(config, agents, store, holder, observation, tls)
-        server = _Server(config, agents, again, opened)
-        with inherited or bind(config, shared=config.processes > 1) as bound:
-            server.take_port(bound.getsockname()[1])
+        opened = await open_parts(config, agents, store, holder, observation, tls, way.parent, make_added)
+        served = served_agents(opened, config, agents)
+        server = _Server(config, agents, served, again, opened)
+        with way.bind(config, server.assembly, server.current) as bound:
+            server.take_entrance(bound)
             async with opened_bus(opened.bus), asyncio.TaskGroup() as tasks:
                 group = JobGroup(tasks, observation.jobs)
-                await server.start_work(group, agents)
-                jobs = server.start_jobs(group)
-                del agents  # so that agents that a reload replaces can be freed
                 try:
-                    await server.open_doors(bound)
-                    with server.operator_token():
+                    await server.start_work(group, served)
+                except StartError as error:
+                    on_refused(error)
+                    raise
+                jobs = server.start_jobs(group)
+                del agents, served  # so that agents that a reload replaces can be freed
+                try:
+                    await bound.open()
+                    with bound.operator_token():
                         yield server.listening()
                 finally:
                     shutdown = Shutdown(config.shutdown_grace_s)
-                    await server.refuse_work(retire=store.replicas.shared or inherited is not None)
+                    await server.refuse_work(bound)
                     await server.end_runs(shutdown)
-                    await server.end_answers(shutdown)
+                    await server.end_answers(bound, shutdown)
                     for job in jobs:
                         job.cancel()
                     await server.close_connections(shutdown)
@@ -113,51 +127,65 @@ async def running(
 
 
 @asynccontextmanager
-async def serving(config: Config, agents: Sequence[Runner]) -> AsyncIterator[str]:
+async def serving(config: Config, agents: Sequence[Runner], make_added: MakeAdded = make_nothing) -> AsyncIterator[str]:
     """Run a server as `running` does, for tests and notebooks; yields its base URL.
 
     An agent that ignores its cancellation is left behind in the loop, which will not close before the agent ends.
     """
-    async with running(config, agents) as listening:
+    async with running(config, agents, make_added=make_added) as listening:
         yield listening.url
 
 
 class _Server:
     """An assembled server. Each method is a phase of its start or its stop; `running` calls them in their order."""
 
-    def __init__(self, config: Config, agents: Sequence[Runner], again: ReadConfigAgain | None, opened: Opened) -> None:
+    def __init__(
+        self,
+        config: Config,
+        agents: Sequence[Runner],
+        served: Sequence[Runner],
+        again: ReadConfigAgain | None,
+        opened: Opened,
+    ) -> None:
         self.config = config
-        self.assembly = assembly = Assembly(config, agents, opened)
-        self.current = CurrentApp(make_app(assembly, config, {agent.profile.id: agent for agent in agents}))
-        self.listener = Listener(
-            self.current,
-            reader_pause_s=config.reader_pause_s,
-            tls=None if opened.tls is None else opened.tls.identity.context,
-            reader_cut=assembly.streams.cut,
-            counter=assembly.connections,
-        )
-        self.reloading = Reloading(config, agents, again, assembly, self.current)
-        self.grpc: GrpcServer | None = None  # known once the port is
+        self.address = ""
+        self.assembly = Assembly(config, served, opened)
+        self.current = CurrentApp(self._make_app(served))
+        self.reloading = Reloading(config, agents, served, again, self.assembly, self.current)
+        opened.added.note_served({agent.profile.id: agent for agent in served})
+
+    def _make_app(self, served: Sequence[Runner]) -> App:
+        runners = {agent.profile.id: agent for agent in served}
+        return make_app(self.assembly, self.config, runners, self.assembly.opened.added.find_removed(runners))
 
     # -- start, in this order ------------------------------------------------------------------------------------
 
-    def take_port(self, port: int) -> None:
-        """Take the port that is bound, which the URLs of this server name, and bind the one of gRPC."""
-        config = self.config = replace(self.config, port=port)
-        opened = self.assembly.opened
-        opened.files.engine.serve_at(config.public_url or server_url(config))
-        if config.grpc_port:
-            from dragoman.server.grpc import bind_grpc
-
-            self.grpc = bind_grpc(config, self.current, self.assembly.health, opened.tls)
+    def take_entrance(self, bound: BoundEntrance) -> None:
+        """Take the place where requests will arrive, which the URLs of this server name."""
+        self.config, self.address = bound.config, bound.address
+        self.assembly.opened.files.engine.serve_at(bound.base)
 
     async def start_work(self, group: JobGroup, agents: Sequence[Runner]) -> None:
-        """Open the agents, recover what a previous process left behind, and send what webhooks are due."""
+        """Open the agents, recover what a previous process left behind, and send what webhooks are due.
+
+        Raises StartError if what an agent needs cannot be opened, StoreError.
+        """
         assembly = self.assembly
         assembly.lifetimes.serve(agents)
-        await assembly.lifetimes.open(group, agents)
-        await assembly.engine.start(group, self.config.replica_address or replica_url(self.config))
-        await assembly.stopper.remove_webhooks()
+        assembly.lifetimes.withhold(assembly.opened.added.faults())
+        try:
+            await assembly.lifetimes.open(group, agents)
+        except LifespanError as error:
+            raise StartError(str(error)) from error
+        try:  # the cards of agents that factories have made are known now
+            self.current.replace(self._make_app(agents))
+            await assembly.records.refresh()  # what operators have set holds for what is recovered, too
+            await assembly.engine.start(group, self.address)
+            await assembly.stopper.remove_webhooks()
+            await assembly.erasing.look()
+        except BaseException:
+            await assembly.lifetimes.close()
+            raise
         if self.config.push:
             assembly.opened.webhooks.courier.start(group)
 
@@ -171,6 +199,7 @@ class _Server:
         jobs: dict[str, Callable[[], Coroutine[None, None, None]]] = {
             "sweep": partial(sweep, store, store.clock, config, sweeping),
             "retention": assembly.retention.run,
+            "budgets": assembly.budgets.run,
             "sweep of files": partial(opened.files.sweep, store, store.clock, sweeping_files),
             "acts of commands": assembly.trail.hear,
             "exchange of usage": _job_of(assembly.usage.exchange),
@@ -184,27 +213,13 @@ class _Server:
             "hints of changes": assembly.administration.hear,
             "watch of stopped keys": assembly.stopper.run,
             "stops of keys": assembly.stopper.work,
+            "watch of deletions": assembly.erasing.run,
+            "removed agents": assembly.book.run,
+            "operators' records": assembly.records.run,
         }
         started = [group.keep(name, job) for name, job in jobs.items()]
         self.reloading.start(group)
         return started
-
-    async def open_doors(self, bound: socket.socket) -> None:
-        """Listen for HTTP, and for gRPC. New connections over TLS take the newest certificate."""
-        tls = self.assembly.opened.tls
-        if tls is not None:
-            tls.renewed.append(lambda identity: self.listener.renew(identity.context))
-        await self.listener.open(bound)
-        if self.grpc is not None:
-            await self.grpc.open()
-
-    def operator_token(self) -> AbstractContextManager[None]:
-        """Keep the operator's token in its file, on a server that asks nobody when it starts."""
-        config, opened = self.config, self.assembly.opened
-        if not opened.authenticator.required:
-            return kept_token(opened.token, config.store, config.host, config.port)
-        drop_token(config.store, config.port)
-        return nullcontext()
 
     def listening(self) -> ListeningServer:
         """The server, as its owner sees it."""
@@ -212,15 +227,11 @@ class _Server:
 
     # -- stop, in this order -------------------------------------------------------------------------------------
 
-    async def refuse_work(self, *, retire: bool) -> None:
-        """Answer `/ready` with 503 and let streams without a task end.
-
-        With `retire`, the listener closes at once: others take new requests, or systemd keeps them for the next server.
-        """
+    async def refuse_work(self, bound: BoundEntrance) -> None:
+        """Answer `/ready` with 503, let others take new requests if they can, and let streams without a task end."""
         assembly = self.assembly
         assembly.obstacles.stop()
-        if retire:
-            self.listener.retire()
+        bound.retire(shared=assembly.opened.store.replicas.shared)
         await self.reloading.stop()
         assembly.lifetimes.stop_work()
         if assembly.mcp is not None:
@@ -233,11 +244,10 @@ class _Server:
         """Refuse new work, end the streams of tasks, and give running tasks their time."""
         await self.assembly.engine.drain(shutdown.runs_s)
 
-    async def end_answers(self, shutdown: "Shutdown") -> None:
-        """Let the answers and the webhook calls that are under way end, and close the agents and the doors."""
+    async def end_answers(self, bound: BoundEntrance, shutdown: "Shutdown") -> None:
+        """Let the answers and the webhook calls that are under way end, and close the agents and the entrance."""
         await asyncio.gather(
-            self.listener.close(shutdown.answers_s),
-            _rest() if self.grpc is None else self.grpc.close(shutdown.answers_s),
+            bound.close(shutdown.answers_s),
             shutdown.within("a webhook call", self.assembly.opened.webhooks.close()),
             shutdown.within("an agent", self.assembly.lifetimes.close()),
         )
@@ -249,6 +259,7 @@ class _Server:
         await asyncio.gather(
             shutdown.within("the way to an issuer of tokens", opened.issuers.close()),
             shutdown.within("the way to agents that operators try", _close(assembly.console)),
+            shutdown.within("the DNS of added agents", opened.added.hosts.resolver.close()),
             shutdown.within("the audit trail", assembly.trail.stop()),
             shutdown.within("the bus", opened.bus.close()),
             shutdown.within("the exchange of usage", assembly.usage.close()),

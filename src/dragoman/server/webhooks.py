@@ -19,6 +19,7 @@ from dragoman.net.dialer import operator_named
 from dragoman.push.announcer import WebhookAnnouncer
 from dragoman.push.caller import Caller, Posters, Token
 from dragoman.push.courier import Courier, CourierSettings, way_out
+from dragoman.push.operator_hook import OperatorHook
 from dragoman.server.observation import Observation
 from dragoman.store.outbox import Outbox
 from dragoman.telemetry.job_effects import JobEffect, refusal
@@ -33,10 +34,14 @@ class WebhookParts(Struct, frozen=True):
     announcer: WebhookAnnouncer
     courier: Courier
     resolver: Resolver
+    budget_hook: OperatorHook | None = None
+    """The operator's own webhook, if there is one."""
 
     async def close(self) -> None:
         """Stop. Calls under way get `LEAVE_S`; those cut off are repeated when a server runs again."""
         await self.courier.drain(LEAVE_S)
+        if self.budget_hook is not None:
+            await self.budget_hook.close()
         await self.resolver.close()
 
 
@@ -52,7 +57,11 @@ async def make_webhooks(
     courier = Courier(outbox, Caller(forms, posters, clock, token), clock, observation.counts, settings)
     unsent = partial(refusal, observation.jobs, JobEffect.NO_WEBHOOKS)
     announcer = WebhookAnnouncer(forms, guard, resolver, courier.wake, files, unsent)
-    return WebhookParts(announcer, courier, resolver)
+    hook = None
+    if config.budget_webhook is not None:
+        way = way_out(operator_named, resolver)
+        hook = OperatorHook(config.budget_webhook, config.budget_webhook_secret, way, clock)
+    return WebhookParts(announcer, courier, resolver, hook)
 
 
 async def _token(config: Config, clock: Clock, signing: SigningRoom) -> Token:

@@ -1,4 +1,5 @@
-"""The Store protocol: task rows, logs, snapshots, calls, outbox, receipts, keys, audit trail and shared entries.
+"""The Store protocol: task rows, logs, snapshots, calls, outbox, receipts, keys, audit trail, state, shared entries,
+operators' records.
 
 Invariant: the state, log and lease of a task change together in one transaction, or not at all. A write that has
 returned survives a power loss. Every driver passes the cases of `tests/store/cases`.
@@ -15,22 +16,38 @@ from msgspec import Struct
 from dragoman.model.events import Event, Logged
 from dragoman.model.ids import Clock
 from dragoman.model.message import Message
+from dragoman.model.principal import team_of
 from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.audit import AuditTrail
+from dragoman.store.budgets import BudgetBook, BudgetClaim, Charge
 from dragoman.store.figures import StoreFigures
 from dragoman.store.keyring import KeyRing
+from dragoman.store.members import TeamMembers
+from dragoman.store.operator_records import OperatorRecords
 from dragoman.store.outage import WriteRecord
 from dragoman.store.outbox import Delivery, Outbox, Registration
+from dragoman.store.principals import PrincipalRows
 from dragoman.store.receipts import Receipts
 from dragoman.store.replicas import Replicas
 from dragoman.store.shared import Shared
+from dragoman.store.state import StateStore
+from dragoman.store.team_rows import TeamRows
 from dragoman.store.usage import AnswerUsage, UsageBook
-from dragoman.store.worker_leases import WorkerLeaseChange, WorkerLeases
+from dragoman.store.worker_leases import WORKER, WorkerLeaseChange, WorkerLeases
 
 BEGIN_MS = 10_000
 """How long a replica may take for its first write after it claims a task that nobody has begun. After that, others may
 claim the task."""
 
+ASLEEP = "asleep"
+"""The holder of a task that sleeps. It is no replica, and always alive: its lease is an offer that runs out when the
+task wakes. Then anybody may claim the task."""
+
+ASIDE = "aside"
+"""The same for a task that is put aside because nobody has the code that it began with, until it is looked at again."""
+
+NO_REPLICAS = frozenset({WORKER, ASLEEP, ASIDE})
+"""The holders that are no replicas."""
 
 AGENT_ABSENT_S = 300.0
 """How long the tasks of an agent wait that no replica serves, unless a setting says otherwise: replicas with different
@@ -103,19 +120,96 @@ class Moved(Refused):
 
 
 class OverQuota(Refused):
-    """The owner has used up its quota of tasks: `limit` is the quota's name."""
+    """The owner has used up its quota of tasks, or (`of_team`) its team has: `limit` is the quota's name."""
 
-    def __init__(self, limit: str) -> None:
+    def __init__(self, limit: str, *, of_team: bool = False) -> None:
         super().__init__(limit)
         self.limit = limit
+        self.of_team = of_team
+
+
+class OverBudget(Refused):
+    """The task would reserve more of an account than its budget has left. `claim` is the one that was refused."""
+
+    def __init__(self, claim: BudgetClaim) -> None:
+        super().__init__(claim.reservation.account)
+        self.claim = claim
+
+
+class StateChanged(Refused):
+    """An entry of an agent's state has another version than expected: `version`, 0 if there is no such entry."""
+
+    def __init__(self, key: str, version: int) -> None:
+        super().__init__(key)
+        self.key = key
+        self.version = version
+
+
+class StateFull(Refused):
+    """A scope of an agent's state would have `needed` bytes after the write, and may have `max_bytes`."""
+
+    def __init__(self, max_bytes: int, needed: int) -> None:
+        super().__init__(f"{needed} bytes of {max_bytes}")
+        self.max_bytes = max_bytes
+        self.needed = needed
+
+
+class RecordChanged(Refused):
+    """The record has another version than expected: `version`, 0 if there was none ever."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"version {version}")
+        self.version = version
+
+
+class Owners(Enum):
+    """Selects tasks of any owner in a query. It has to be named, so that leaving out an owner never selects all."""
+
+    ALL = "all"
+
+
+Whose = str | TeamMembers | Owners
+"""The owners whose tasks a query is about: one, those of a team, or all."""
+
+
+def covers(whose: Whose, owner: str) -> bool:
+    """Whether an owner is one of them."""
+    match whose:
+        case str():
+            return owner == whose
+        case TeamMembers(team=team):
+            return team_of(owner) == team
+        case Owners.ALL:
+            return True
+
+
+LAST_OWNER = "\U0010ffff"
+"""Behind the ids of all owners: it is no character, and an id has nothing but printable ones."""
+
+
+def owner_range(whose: Whose) -> tuple[str, str]:
+    """The first and the last id of the owners, both included."""
+    match whose:
+        case str():
+            return whose, whose
+        case TeamMembers():
+            return whose.first, whose.last
+        case Owners.ALL:
+            return "", LAST_OWNER
 
 
 class Quota(Struct, frozen=True):
-    """How many tasks one owner may have open, and may make within the UTC day `day` (days since 1970). 0: no limit."""
+    """How many tasks one owner may have open, and may make within the UTC day `day` (days since 1970). 0: no limit.
+
+    `team` is that of the owner, with the same limits for all its members together; None if it has none.
+    """
 
     max_open_tasks: int
     max_daily_tasks: int
     day: int
+    team: TeamMembers | None = None
+    team_open_tasks: int = 0
+    team_daily_tasks: int = 0
 
 
 class Dedupe(Struct, frozen=True):
@@ -148,8 +242,9 @@ class NewTask(Struct, frozen=True, kw_only=True):
     """A task to write. `events` starts with Submitted.
 
     With `holder` its first run is leased at once (epoch 1); without, it waits in the queue (epoch 0). `push` and the
-    first `deliveries` are stored with it. If the `quota` is used up, the future raises OverQuota. `write` is as in
-    Append.
+    first `deliveries` are stored with it. If the `quota` is used up, the future raises OverQuota. `claims` are those of
+    the reservations in its head, which are made with it; if one of them goes beyond its limit, it raises OverBudget.
+    `write` is as in Append.
     """
 
     head: TaskHead
@@ -161,6 +256,7 @@ class NewTask(Struct, frozen=True, kw_only=True):
     push: Registration | None = None
     deliveries: tuple[Delivery, ...] = ()
     quota: Quota | None = None
+    claims: tuple[BudgetClaim, ...] = ()
     write: int | None = None
 
 
@@ -179,7 +275,8 @@ class Append(Struct, frozen=True, kw_only=True):
 
     With `offered_ms` the new lease is an offer to its holder, which accepts it by the first write under its epoch.
     After that many milliseconds anybody may claim an offer that has not been accepted. `keeper` goes with `release`:
-    the replica that keeps the suspended run in its memory.
+    the replica that keeps the suspended run in its memory. `wakes_ms` goes with the holders `ASLEEP` and `ASIDE`: when
+    the task wakes, in milliseconds since the epoch.
 
     `write` is the id of this write, a positive number below 2^63 that no other write of the task has. It is stored with
     the events. An append that is repeated with its id changes nothing and returns its first result, whatever was
@@ -196,6 +293,8 @@ class Append(Struct, frozen=True, kw_only=True):
     `lease` is the change of a worker's lease that goes with it, and a condition: see `store.worker_leases`. A lease
     that is granted counts as a delivery of the task. With `to_worker`, and without `holder`, the new lease is the
     worker's whose own lease runs; if there is none, nobody gets one, and the epoch stays.
+
+    `charges` go with a terminal state: each settles one of the reservations in the task's head.
     """
 
     task_id: str
@@ -220,6 +319,8 @@ class Append(Struct, frozen=True, kw_only=True):
     lease: WorkerLeaseChange | None = None
     to_worker: bool = False
     history: str = ""
+    wakes_ms: int | None = None
+    charges: tuple[Charge, ...] = ()
 
 
 class Appended(Struct, frozen=True):
@@ -244,8 +345,8 @@ class Stored(Struct, frozen=True, kw_only=True):
     `webhooks_version`. `keeper` keeps the suspended run, since the lease last ended; None if nobody does. `delivered`
     counts the leases that workers have had. `offered_until_ms` is when an offer of the lease runs out; None once
     something was written under it. A claimed task has one if nobody has worked on it since its caller last said
-    something. `after`: the events are those behind that seq, without a snapshot, for a reader who has folded all until
-    there; see `Store.load_after`.
+    something, or since it woke. For a task that sleeps it is when it wakes. `after`: the events are those behind that
+    seq, without a snapshot, for a reader who has folded all until there; see `Store.load_after`.
     """
 
     head: TaskHead
@@ -282,12 +383,6 @@ class Held(Protocol):
         ...
 
 
-class Owners(Enum):
-    """Selects tasks of any owner in a query. It has to be named, so that leaving out an owner never selects all."""
-
-    ALL = "all"
-
-
 class ListOrder(Enum):
     """The order of a list of tasks.
 
@@ -308,7 +403,8 @@ RUNNING = (TaskState.SUBMITTED, TaskState.WORKING)
 class ListQuery(Struct, frozen=True, kw_only=True):
     """Selects tasks of `owner` with `agent`, in an `order`.
 
-    `Owners.ALL` selects the tasks of everybody, which only an operator may see, and `agent` None those with any agent.
+    `Owners.ALL` selects the tasks of everybody, which only an operator may see, `TeamMembers` those of all members of a
+    team, and `agent` None those with any agent.
     Such a page costs more, the more owners and agents there are, but no more for more tasks.
 
     `before` is the (status_ms, id) of the last task of the previous page in this order. Without `artifacts` the events
@@ -319,7 +415,7 @@ class ListQuery(Struct, frozen=True, kw_only=True):
     are read. It has at least one task if any matches. None sets no limit.
     """
 
-    owner: str | Owners
+    owner: Whose
     agent: str | None
     context_id: str | None = None
     state: TaskState | None = None
@@ -336,18 +432,22 @@ class ListQuery(Struct, frozen=True, kw_only=True):
 class TaskSearch(Struct, frozen=True, kw_only=True):
     """Selects tasks by what no index answers, the newest made first, or the `oldest`. Every field that is set must fit.
 
+    With a `team` its tasks alone are looked at.
+
     `text` is contained in the first 200 characters of the first message; the case of the letters a to z does not count.
-    `status_before_ms` is exclusive. At most `scan_max` tasks are looked at: those after the task with the number
-    `after`, or from the first one on.
+    `status_before_ms` is exclusive. `asleep` says whether the holder is `ASLEEP`. At most `scan_max` tasks are looked
+    at: those after the task with the number `after`, or from the first one on.
     """
 
-    owner: str | Owners
+    owner: Whose
     agent: str | None
     context_id: str | None = None
     state: TaskState | None = None
     dialect: str | None = None
     key: str | None = None
     text: str | None = None
+    asleep: bool | None = None
+    team: str | None = None
     status_after_ms: int | None = None
     status_before_ms: int | None = None
     oldest: bool = False
@@ -383,6 +483,14 @@ class StatusRow(Struct, frozen=True, kw_only=True):
     seq: int
 
 
+class HolderRow(Struct, frozen=True):
+    """A task whose lease `holder` has: the id of a replica, or `WORKER`."""
+
+    id: str
+    agent: str
+    holder: str
+
+
 class SearchPage(Struct, frozen=True):
     """The tasks that fit, among those that were looked at. The search goes on with `after`; None: it is over."""
 
@@ -396,7 +504,7 @@ class ContextQuery(Struct, frozen=True, kw_only=True):
     A page looks at `scan_max` tasks at most, those after the (status_ms, id) `before`.
     """
 
-    owner: str | Owners
+    owner: Whose
     agent: str | None
     limit: int = 50
     before: tuple[int, str] | None = None
@@ -477,7 +585,12 @@ class Store(Protocol):
     audit: AuditTrail
     replicas: Replicas
     shared: Shared
+    operator_records: OperatorRecords
+    principals: PrincipalRows
+    teams: TeamRows
     usage: UsageBook
+    budgets: BudgetBook
+    state: StateStore
     worker_leases: WorkerLeases
     writing: WriteRecord
     """The writes of this process."""
@@ -509,10 +622,11 @@ class Store(Protocol):
     ) -> tuple[Stored, ...]:
         """Lease tasks that nobody alive works on to `holder`, at most `limit`: oldest first, under epoch + 1.
 
-        These are the queued tasks, those of dead holders, and those that were offered to somebody who did not accept in
-        time. Without `queued` the first are left out. A task that a worker has is never claimed. So the old holder's
-        writes are refused from now on. Concurrent claims get different tasks. A task without `offered_until_ms` may
-        have been worked on; the others are offered to `holder` for `BEGIN_MS`.
+        These are the queued tasks, those of dead holders, those that slept and whose time to wake has come, and those
+        that were offered to somebody who did not accept in time. Without `queued` the first are left out. A task that a
+        worker has is never claimed. So the old holder's writes are refused from now on. Concurrent claims get different
+        tasks. A task without `offered_until_ms` may have been worked on; the others are offered to `holder` for
+        `BEGIN_MS`.
 
         Only tasks of `agents` are claimed. None stands for those that nobody alive serves, not even `holder`. If other
         processes may write to the store, their tasks are claimed `absent_s` after the last of three moments: somebody
@@ -521,10 +635,23 @@ class Store(Protocol):
         """
         ...
 
+    async def claim_woken(
+        self, holder: str, limit: int, agents: Collection[str] | None, absent_s: float = AGENT_ABSENT_S
+    ) -> tuple[Stored, ...]:
+        """As `claim`, but only of tasks that slept and whose time to wake has come: those that woke first come first.
+
+        It reads no others.
+        """
+        ...
+
+    async def next_wake(self, after_ms: int) -> int | None:
+        """The earliest time after `after_ms` at which a task wakes that sleeps, or None. It reads the index alone."""
+        ...
+
     def create(self, new: NewTask) -> Future[Appended | Repeat]:
         """Write a task. If its dedupe key is known and has not expired, write nothing and return the earlier call.
 
-        The future raises Exists if the id is taken, OverQuota, StoreError or OutcomeUnknown.
+        The future raises Exists if the id is taken, OverQuota, OverBudget, StoreError or OutcomeUnknown.
 
         Not a coroutine: the write is under way when this returns. Writes of one task commit, and their futures finish,
         in the order of the calls. Cancelling the future does not undo the write.
@@ -584,7 +711,7 @@ class Store(Protocol):
         """
         ...
 
-    async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None = None) -> Stored | int | None:
+    async def find(self, task_id: str, owner: Whose, agent: str, bytes_max: int | None = None) -> Stored | int | None:
         """The task as `load` gives it, or None if it is not a task of `owner` with `agent`.
 
         It reads no more of somebody else's task than of a missing one, so that the time it takes reveals nothing. A
@@ -639,8 +766,10 @@ class Store(Protocol):
         """A page of contexts. The cost grows with `scan_max` and with the number of owners, but with no other tasks."""
         ...
 
-    async def changes(self, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
+    async def changes(self, since_ms: int, limit: int, members: TeamMembers | None = None) -> tuple[StatusRow, ...]:
         """The tasks whose status is not older than a time, the oldest status first, at most `limit`.
+
+        With `members` they are those of a team alone.
 
         The cost grows with the number of these tasks, and with that of owners and agents, but with no other tasks.
         """
@@ -656,6 +785,13 @@ class Store(Protocol):
 
     async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:
         """The ids of the tasks leased to `holder`. With `offered` only of those whose offer it has not accepted."""
+        ...
+
+    async def leased_of(self, agents: Collection[str], limit: int) -> tuple[HolderRow, ...]:
+        """The tasks of these agents that replicas and workers have, whoever is alive, at most `limit`.
+
+        Those that sleep, or were put aside, are not among them.
+        """
         ...
 
     async def cancels(self, holder: str) -> tuple[str, ...]:

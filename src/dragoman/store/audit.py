@@ -9,6 +9,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from dragoman.store.members import TeamMembers
+
 ACTS_MAX = 2_000
 """Most administrative acts of one reading."""
 
@@ -38,11 +40,11 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
 class AuditFilter(Struct, frozen=True, kw_only=True):
     """The entries that fit every field that is set, from `since_ms` until before `until_ms`.
 
-    `action` is an action, or the word before the dot of administrative ones: `keys`. `text` is a part of any field,
-    in whatever case of ASCII letters. No index answers it: entries are read one by one until the page is full, which
-    takes 0.5 s for a million entries in SQLite and 1.5 s in PostgreSQL. An index of all groups of three letters would
-    cost each audited call more than that is worth: 20 µs in SQLite (FTS5), 350 µs of the server's time in PostgreSQL
-    (GIN over an array; pg_trgm is an extension that the role may not be able to create).
+    `members` selects those of a team. `action` is an action, or the word before the dot of administrative ones: `keys`.
+    `text` is a part of any field, in whatever case of ASCII letters. No index answers it: entries are read one by one
+    until the page is full, which takes 0.5 s for a million entries in SQLite and 1.5 s in PostgreSQL. An index of all
+    groups of three letters would cost each audited call more than that is worth: 20 µs in SQLite (FTS5), 350 µs of the
+    server's time in PostgreSQL (GIN over an array; pg_trgm is an extension that the role may not be able to create).
     """
 
     principal: str | None = None
@@ -53,6 +55,7 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
     refused: bool = False
     since_ms: int = 0
     until_ms: int | None = None
+    members: TeamMembers | None = None
 
 
 class AuditPage(Struct, frozen=True):
@@ -89,8 +92,10 @@ class AuditTrail(Protocol):
         """
         ...
 
-    async def acts(self, after: int | None) -> tuple[int, tuple[AuditEntry, ...]]:
+    async def acts(self, after: int | None, members: TeamMembers | None = None) -> tuple[int, tuple[AuditEntry, ...]]:
         """Return the end of the trail, and the administrative acts after an earlier end `after`, oldest first.
+
+        With `members` they are those of a team alone.
 
         If there are more than `ACTS_MAX` acts it returns the newest of them. With `after` None it returns only the end.
         """

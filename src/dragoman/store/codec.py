@@ -18,12 +18,15 @@ from dragoman.model.events import (
     MessageReceived,
     Noted,
     StatusChanged,
+    StepBegun,
+    Stepped,
     Submitted,
 )
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.parts import beginning
 from dragoman.model.task import STATES, Progress, Record, TaskHead, TaskState, TaskStatus, Usage
 from dragoman.store.api import Repeat
+from dragoman.store.budgets import Charge, charge_task
 
 TERMINAL_FROM = STATES.index(TaskState.COMPLETED)
 """A state's number is its index in STATES. The states from this number on are terminal."""
@@ -69,13 +72,19 @@ class Kept(Struct, frozen=True, array_like=True):
     chunked_artifacts: tuple[str, ...] = ()
     note: dict[str, str] | UnsetType | None = UNSET
     unreadable: bool = False
+    wakes_on_message: bool = False
+    steps: int = 0
+    revised: bool = False
+    waited_ms: int = 0
 
 
 class SkippedChunk(Struct, frozen=True, array_like=True, tag="a", gc=False):
     """A chunk of an artifact of which nothing was decoded."""
 
 
-EventAround = Submitted | MessageReceived | StatusChanged | SkippedChunk | Delegated | Noted | Intervened
+EventAround = (
+    Submitted | MessageReceived | StatusChanged | SkippedChunk | Delegated | Noted | StepBegun | Stepped | Intervened
+)
 """An event of a page that was decoded without artifacts."""
 
 Page = tuple[int, int, Sequence[EventAround | ArtifactChunk]]
@@ -129,6 +138,10 @@ class Codec:
             record.chunked_artifacts,
             record.note,
             record.unreadable,
+            record.wakes_on_message,
+            record.steps,
+            record.revised,
+            record.waited_ms,
         )
         size = 0
         for artifact in record.artifacts:
@@ -154,6 +167,17 @@ class Codec:
     def head(self, data: bytes) -> TaskHead:
         """Decode a head."""
         return _decode(data, *self._heads)
+
+    def charges(self, head: bytes) -> tuple[Charge, ...]:
+        """The charges of a task that is deleted before its end: what it has reserved, by its head.
+
+        A head that cannot be decoded gives none: its reservations stay until the periods of their budgets end.
+        """
+        try:
+            decoded = self.head(head)
+        except DamagedRow:
+            return ()
+        return charge_task(decoded.reservations, decoded.agent, {})
 
     def events(self, data: bytes) -> tuple[Event, ...]:
         """Decode the events of a page."""
@@ -210,6 +234,10 @@ class Codec:
             chunked_artifacts=kept.chunked_artifacts,
             note=logged_note(kept.seq) if kept.note is UNSET else kept.note,
             unreadable=kept.unreadable,
+            wakes_on_message=kept.wakes_on_message,
+            steps=kept.steps,
+            revised=kept.revised,
+            waited_ms=kept.waited_ms,
         )
 
     def note(self, pages: Iterable[bytes]) -> dict[str, str] | None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from msgspec import Struct
 
 from dragoman.store.api import StoreError
-from dragoman.store.transfer import OF_TASKS, WHOLE, Row, TransferSource, TransferTarget, digest
+from dragoman.store.transfer import OF_TASKS, WHOLE, Row, Table, TransferSource, TransferTarget, digest
 
 STEP_BYTES = 16 << 20
 """About how much one step reads, unless a single task is larger."""
@@ -59,7 +59,7 @@ async def _copy(
 ) -> None:
     for table in WHOLE:
         after = await target.last_key(table)
-        while rows := await source.rows(table, after, STEP_ROWS):
+        while rows := await source.rows(table, after, await _step_rows(source, table, after)):
             await target.write([(table, rows)])
             after = rows[-1][: table.keys]
     last = await target.last_task()
@@ -79,8 +79,8 @@ async def _compare(
     for table in WHOLE:
         counts[table.name] = 0
         after: Row | None = None
-        while rows := await source.rows(table, after, STEP_ROWS):
-            if digest(rows) != digest(await target.rows(table, after, STEP_ROWS)):
+        while rows := await source.rows(table, after, limit := await _step_rows(source, table, after)):
+            if digest(rows) != digest(await target.rows(table, after, limit)):
                 return table.name
             counts[table.name] += len(rows)
             after = rows[-1][: table.keys]
@@ -99,6 +99,18 @@ async def _compare(
     if await target.last_task() > last:
         return "tasks"
     return counts
+
+
+async def _step_rows(source: TransferSource, table: Table, after: Row | None) -> int:
+    """How many of the next rows of a whole table one step reads."""
+    if not table.heavy:
+        return STEP_ROWS
+    rows, size = 0, 0
+    for row_bytes in await source.weigh(table, after, STEP_ROWS):
+        if rows and size + row_bytes > STEP_BYTES:
+            break
+        rows, size = rows + 1, size + row_bytes
+    return max(1, rows)
 
 
 async def steps(source: TransferSource, after: int) -> AsyncIterator[tuple[int, int, int]]:

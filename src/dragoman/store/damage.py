@@ -9,6 +9,7 @@ import logging
 from msgspec import Struct
 
 from dragoman.model.ids import timestamp
+from dragoman.model.principal import team_of
 from dragoman.model.task import STATES, Record, TaskHead, TaskState, TaskStatus
 
 log = logging.getLogger("dragoman.store")
@@ -50,6 +51,7 @@ class RowFacts(Struct, frozen=True):
             created_at=timestamp(self.status_ms),
             parent=self.parent,
             deadline_ms=self.deadline_ms,
+            team=team_of(self.owner),
         )
 
 

@@ -72,7 +72,7 @@ class Encoder:
             self._codec.numbers[append.state],
             expected,
             terminal or (append.release and append.holder is None),
-            None if append.offered_ms is None else self._clock.now_ms() + append.offered_ms,
+            append.wakes_ms if append.offered_ms is None else self._clock.now_ms() + append.offered_ms,
             self._codec.encode(events),
             None if kept is None else self._codec.encode_record(kept),
             taken,

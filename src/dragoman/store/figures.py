@@ -14,15 +14,17 @@ class OpenTasks(Struct, frozen=True, kw_only=True):
     """The tasks of an agent that have not ended, of all owners: how many are in each phase, and since when.
 
     A store counts a task without a holder as idle (`model.task.phase_of`). `queued_since_ms` is when the status of the
-    longest-waiting queued task was set; None if no task is queued. The other two are the same for their phases.
+    longest-waiting queued task was set; None if no task is queued. The other three are the same for their phases.
     """
 
     agent: str
     queued: int = 0
     running: int = 0
+    sleeping: int = 0
     waiting: int = 0
     queued_since_ms: int | None = None
     running_since_ms: int | None = None
+    sleeping_since_ms: int | None = None
     waiting_since_ms: int | None = None
 
 
@@ -52,23 +54,28 @@ class StoreFigures(Struct, frozen=True, kw_only=True):
 def read_open_tasks(rows: Iterable[Sequence[Any]]) -> tuple[OpenTasks, ...]:
     """Make the figures from rows. Agents without open tasks are left out.
 
-    A row has the agent, how many tasks are submitted, how many are working and how many of these have no holder, how
-    many are interrupted, and the time of the oldest status: of the submitted ones, of the working ones without and with
-    a holder, and of those in each of the states 2 and 3.
+    A row has the agent, how many tasks are submitted, how many are working, how many of these have no holder and how
+    many sleep, how many are interrupted, and the time of the oldest status: of the submitted ones, of the working ones
+    without a holder, with one, and asleep, of those in each of the states 2 and 3, and of those that were put aside.
+    Those count among the ones without a holder.
     """
     found = []
     for agent, *values in rows:
-        submitted, working, idle, interrupted, *since = (None if value is None else int(value) for value in values)
+        submitted, working, idle, asleep, interrupted, *since = (
+            None if value is None else int(value) for value in values
+        )
         if submitted or working or interrupted:
             found.append(
                 OpenTasks(
                     agent=str(agent),
                     queued=(submitted or 0) + (idle or 0),
-                    running=max(0, (working or 0) - (idle or 0)),
+                    running=max(0, (working or 0) - (idle or 0) - (asleep or 0)),
+                    sleeping=asleep or 0,
                     waiting=interrupted or 0,
-                    queued_since_ms=_oldest(*since[:2]),
+                    queued_since_ms=_oldest(*since[:2], since[6]),
                     running_since_ms=since[2],
-                    waiting_since_ms=_oldest(*since[3:]),
+                    sleeping_since_ms=since[3],
+                    waiting_since_ms=_oldest(*since[4:6]),
                 )
             )
     return tuple(found)

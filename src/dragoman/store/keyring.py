@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 import msgspec
 from msgspec import Struct
 
-from dragoman.model.principal import AccessRole, KeyLimits, Scope
+from dragoman.model.principal import AccessRole, KeyLimits, Scope, key_owner
 
 ADMIN_IS_NO_WORKER = 1
 """The first rules of keys by which the role `admin` gives no rights of a worker."""
@@ -20,9 +20,10 @@ KEY_RULES = ADMIN_IS_NO_WORKER
 class StoredKey(Struct, frozen=True, kw_only=True):
     """A key as it is stored. `id` is the public part of the key, `digest` the SHA-256 of the whole key.
 
-    Keys of one `name` are one principal: they own the same tasks. `agents` and `scopes` None: all. `limits` None: those
-    of the settings. `rules` number the rules in force when the first of its line was made: a key that replaces another
-    keeps that one's.
+    Keys of one `name` in one team, or without one, are one principal: they own the same tasks. `agents` and `scopes`
+    None: all. `limits` None: those of the settings. `rules` number the rules in force when the first of its line was
+    made: a key that replaces another keeps that one's. `one_person`: one person alone uses the key. `team` is the team
+    of its caller; empty for none.
     """
 
     id: str
@@ -36,6 +37,13 @@ class StoredKey(Struct, frozen=True, kw_only=True):
     revoked_ms: int | None = None
     limits: KeyLimits | None = None
     rules: int = KEY_RULES
+    one_person: bool = False
+    team: str = ""
+
+    @property
+    def owner(self) -> str:
+        """The id of the principal whose key it is."""
+        return key_owner(self.name, self.team)
 
     @property
     def works_as_admin(self) -> bool:

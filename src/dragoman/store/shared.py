@@ -3,10 +3,21 @@
 Invariant: the store's own clock decides what has expired. An entry that has expired is gone for everybody at once.
 """
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+import msgspec
 from msgspec import Struct
+
+from dragoman.telemetry.coalescing import about
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+CONSOLE_SESSIONS = "console-session:"
+"""The beginning of the keys of the console's sessions, whose values name their principals in JSON."""
 
 
 class SharedEntry(Struct, frozen=True):
@@ -73,3 +84,12 @@ class Shared(Protocol):
     async def sweep(self) -> int:
         """Delete one short batch of expired entries. Returns how many."""
         ...
+
+
+def decode_entry(entry: SharedEntry, kind: type[T]) -> T | None:
+    """The value of an entry in MessagePack; None if its bytes are damaged, which costs that entry alone."""
+    try:
+        return msgspec.msgpack.decode(entry.value, type=kind)
+    except msgspec.MsgspecError as error:
+        log.warning("the entry %s of the store cannot be read: %s", entry.key, error, extra=about(entry.key))
+        return None

@@ -27,13 +27,14 @@ class Table(Struct, frozen=True):
     """A table: its columns in order, of which the first `keys` are the key. Rows come in the order of the key.
 
     `of` says what they belong to: a task, by its number in the column `task`; or a webhook of one, by `config`. Empty:
-    neither.
+    neither. `heavy` is the column of a whole table whose bytes count: see `TransferSource.weigh`.
     """
 
     name: str
     columns: Mapping[str, ColumnType]
     keys: int = 1
     of: str = ""
+    heavy: str = ""
 
 
 Row = tuple[Any, ...]
@@ -42,7 +43,7 @@ UNKNOWN_TEXTS = ["�"]
 """Stands for a list of texts whose bytes cannot be decoded. It names nothing that a key could reach."""
 
 
-def _table(name: str, columns: str, keys: int = 1, of: str = "") -> Table:
+def _table(name: str, columns: str, keys: int = 1, of: str = "", heavy: str = "") -> Table:
     kinds = {
         "": ColumnType.NUMBER,
         "?": ColumnType.TRUTH,
@@ -51,7 +52,7 @@ def _table(name: str, columns: str, keys: int = 1, of: str = "") -> Table:
         "*": ColumnType.TEXTS,
     }
     found = {word.rstrip("?'#*"): kinds[word[len(word.rstrip("?'#*")) :]] for word in columns.split()}
-    return Table(name, found, keys, of)
+    return Table(name, found, keys, of, heavy)
 
 
 WHOLE = (
@@ -63,12 +64,21 @@ WHOLE = (
     _table(
         "usage_days",
         "day scope model' replica' lane runs tasks messages reported input_tokens output_tokens total_tokens "
-        "duration_ms",
+        "duration_ms cached_tokens uncertain waited_ms",
         keys=5,
     ),
-    _table("keys", "key id' name' role' agents* scopes* digest# made_ms expires_ms revoked_ms limits' rules"),
+    _table("budget_accounts", "account' ends_ms expires_ms warned told budget' member' owner' unit' most'"),
+    _table("budget_balances", "account' replica' lane granted' most' used' reserved'", keys=3),
+    _table("budget_lessons", "agent' unit' costs*", keys=2),
+    _table(
+        "keys",
+        "key id' name' role' agents* scopes* digest# made_ms expires_ms revoked_ms limits' rules one_person team'",
+    ),
     _table("signing_keys", "kid' jwk# made_ms"),
     _table("audit", "entry at_ms principal' action' agent' task_id' allowed? reason' peer' subject' key'"),
+    _table("operator_records", "kind' id' version body# changed_ms revision", keys=3),
+    _table("state_spaces", "space ended revision entries bytes agent' owner' context' kind'"),
+    _table("state_entries", "space key' version expires_ms value#", keys=2, heavy="value"),
 )
 """The tables that are copied as a whole. Counters are made anew, and what expires by itself within minutes is left out:
 replicas, rates, sessions and leases of workers."""
@@ -77,7 +87,7 @@ OF_TASKS = (
     _table(
         "tasks",
         "task seq status_ms log_bytes deadline_ms offered_until_ms scope epoch webhooks_version delivered state "
-        "cancel? files? pruned? pushed? id' context' holder' keeper' parent' dialect' text' key' head#",
+        "cancel? files? pruned? pushed? id' context' holder' keeper' parent' dialect' text' key' team' head#",
         of="task",
     ),
     _table("pages", "task first_seq last_seq write epoch events#", keys=2, of="task"),
@@ -95,6 +105,7 @@ OF_TASKS = (
         "reason' digest#",
         of="task",
     ),
+    _table("state_acts", "task act' version", keys=2, of="task"),
 )
 """The tables of what belongs to tasks, which are copied some tasks at a time. Tasks come first."""
 
@@ -115,6 +126,10 @@ class TransferSource(Protocol):
 
     async def rows(self, table: Table, after: Row | None, limit: int) -> Sequence[Row]:
         """The next rows of a whole table, after the one with a key; None: from the first."""
+        ...
+
+    async def weigh(self, table: Table, after: Row | None, limit: int) -> Sequence[int]:
+        """How many bytes the heavy column of each of the same rows has."""
         ...
 
     async def rows_of(self, table: Table, tasks: tuple[int, int]) -> Sequence[Row]:

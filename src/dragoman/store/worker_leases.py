@@ -45,7 +45,7 @@ class WorkerLease(Struct, frozen=True, kw_only=True):
 
     It is the `delivery`th lease of that task, and began when the log had `since` events. The caller had sent
     `base` messages by then, beside the first one, that earlier workers have dealt with. The worker has told `reports`
-    and put `questions` and `delegations`, each by the number of the newest; it has used `used` tokens. It
+    and `steps`, and put `questions` and `delegations`, each by the number of the newest; it has used `used` tokens. It
     `replays` if it repeats the questions of earlier workers. `deadline_s` is how long it may work at a stretch.
     `version` grows with each change, but for those of `reports` alone. `ended` is what the worker has ended: the task,
     or the lease alone, which it gave back or let run out. None if the lease goes on, or somebody else has ended the
@@ -67,6 +67,7 @@ class WorkerLease(Struct, frozen=True, kw_only=True):
     deadline_s: float | None = None
     version: int = 0
     ended: Literal["task", "lease"] | None = None
+    steps: int = 0
 
 
 class HeldLease(Struct, frozen=True):

@@ -4,10 +4,11 @@ Invariant: counting is a few additions on the loop. Nothing is formatted, locked
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import Context
 from typing import Protocol
 
+from dragoman.telemetry.genai import InvokedHead, InvokedRunner, ToolCall
 from dragoman.telemetry.histogram import REQUEST_BOUNDS_S, Histogram
 
 BOUNDS_MS = (5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000)
@@ -80,19 +81,51 @@ class WorkerPool(Protocol):
 
 
 class AgentRuns:
-    """The number of runs of one agent. It is the Execution of each of them."""
+    """The number of runs of one agent, and of their steps by outcome. It is the Execution of each run, and of each
+    step."""
 
-    __slots__ = ("active",)
+    __slots__ = ("active", "steps")
 
     traceparent: str | None = None
     context: Context | None = None
 
     def __init__(self) -> None:
         self.active = 0
+        self.steps: dict[str, int] = {}
+        """By outcome: `succeeded`, `failed`, or `replayed` for one that is recorded, and was not executed again."""
 
     def begin(self) -> None:
         """A run begins."""
         self.active += 1
+
+    def step_begins(self, name: str, key: str) -> "AgentRuns":
+        """A step is executed now."""
+        return self
+
+    def executed(self, attempts: int, failure: str | None) -> None:
+        """A step was executed, and its outcome is known."""
+        outcome = "succeeded" if failure is None else "failed"
+        self.steps[outcome] = self.steps.get(outcome, 0) + 1
+
+    def step_told(self, name: str, key: str, began_ms: int, ended_ms: int, attempts: int, failure: str | None) -> None:
+        """A worker has executed a step."""
+        self.executed(attempts, failure)
+
+    def interrupted(self) -> None:
+        """A step has no outcome, so that it is not counted."""
+
+    def step_replayed(self) -> None:
+        """A step was not executed again."""
+        self.steps["replayed"] = self.steps.get("replayed", 0) + 1
+
+    def sleeps(self, until: str) -> None:
+        """A task sleeps. The store counts those."""
+
+    def tool_called(self, call: ToolCall) -> None:
+        """A tool is called. That is not counted."""
+
+    def exchanged(self, subject: str, actors: Sequence[str], audience: str, issuer: str) -> None:
+        """A token was exchanged. That is not counted: most calls use one that is there."""
 
     def finished(self, state: str) -> None:
         """A run is over."""
@@ -103,6 +136,7 @@ class Counts:
     """Counts since the process began. It is an Observer of the engine."""
 
     __slots__ = (
+        "budget_warnings",
         "durations",
         "leases_lost",
         "pushes",
@@ -122,6 +156,7 @@ class Counts:
         self.tasks: dict[tuple[str, str], int] = {}
         self.durations: dict[str, Durations] = {}
         self.leases_lost: dict[str, int] = {}
+        self.budget_warnings: dict[tuple[str, int], int] = {}
         self.refusals: dict[str, int] = {}
         self.requests: dict[tuple[str, str], RequestCounts] = {}
         """By operation and binding."""
@@ -133,6 +168,7 @@ class Counts:
         self.pushes_dead = 0
         self.pushes_paused = 0
         self.upstreams: dict[str, UpstreamCalls] = {}
+        """By agent, or `agent/member` in a pool."""
         self.workers: dict[str, WorkerPool] = {}
 
     def serve(self, upstreams: Mapping[str, UpstreamCalls], workers: Mapping[str, WorkerPool]) -> None:
@@ -172,8 +208,9 @@ class Counts:
         for kind, tokens in (("input", input_tokens), ("output", output_tokens)):
             self.tokens[agent, kind] = self.tokens.get((agent, kind), 0) + tokens
 
-    def executing(self, agent: str, task_id: str, traceparent: str | None) -> AgentRuns:
+    def executing(self, head: InvokedHead, runner: InvokedRunner | None) -> AgentRuns:
         """A run begins."""
+        agent = head.agent
         runs = self.runs.get(agent)
         if runs is None:
             runs = self.runs[agent] = AgentRuns()
@@ -183,6 +220,11 @@ class Counts:
     def refused(self, reason: str) -> None:
         """A request was refused; `reason` is the class of the error."""
         self.refusals[reason] = self.refusals.get(reason, 0) + 1
+
+    def budget_warned(self, budget: str, threshold: int) -> None:
+        """Operators were warned that a budget is used to a threshold, in percent."""
+        key = budget, threshold
+        self.budget_warnings[key] = self.budget_warnings.get(key, 0) + 1
 
     def owed(self, waiting: int, dead: int, paused: int) -> None:
         """So many webhook calls are pending, were given up, or wait for paused hosts at present."""

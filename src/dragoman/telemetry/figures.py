@@ -50,7 +50,8 @@ class ClusterFigures(Struct, frozen=True, kw_only=True):
 
 
 class OpenTaskFigures(Struct, frozen=True):
-    """How many tasks of an agent are `queued`, `running` or `waiting`, and the age of the oldest such status."""
+    """How many tasks of an agent are in a phase before the end (`model.task.Phase`), and how old the oldest of these
+    statuses is."""
 
     agent: str
     state: str
@@ -64,7 +65,7 @@ class Gauges(Struct, frozen=True, kw_only=True):
     `job_failures` counts by job, zeros included. `connections` are those of HTTP; `connections_refused` counts those
     that were not served, by reason. `sweep_behind_s` is how long what should be deleted has been overdue, by kind.
     `breakers` are the states of the circuit breakers before agents of other servers, by agent: `closed` (calls go out),
-    `open`, `half-open`.
+    `open`, `half-open`. `switches` has the state of each agent's switch: `enabled`, `draining`, `disabled`.
     """
 
     streams: int
@@ -79,3 +80,4 @@ class Gauges(Struct, frozen=True, kw_only=True):
     connections_refused: Mapping[str, int] = {}
     sweep_behind_s: Mapping[str, float] = {}
     breakers: Mapping[str, str] = {}
+    switches: Mapping[str, str] = {}

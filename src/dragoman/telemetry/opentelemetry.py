@@ -6,7 +6,8 @@ Invariant: every span continues the trace of its caller. No span contains any pa
 import os
 import threading
 import time
-from contextvars import Context, copy_context
+from collections.abc import Sequence
+from contextvars import Context, Token, copy_context
 
 from opentelemetry import context as current
 from opentelemetry import metrics, trace
@@ -15,16 +16,16 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from dragoman.telemetry.genai import InvokedHead, InvokedRunner, ToolCall, observe_chats
+from dragoman.telemetry.genai_spans import GenAi, InvocationSpan
 from dragoman.telemetry.histogram import REQUEST_BOUNDS_S
 from dragoman.telemetry.request_meter import MeteredRequest
+from dragoman.telemetry.trace_context import parent_of, traceparent_of
 
 FLUSH_S = 3.0
 """How long the end of the server may wait for unsent spans and metrics. The SDK (1.45) has no such limit: while the
 collector does not answer it keeps trying, even at the end of the process, hence `shutdown_on_exit` False."""
-
-W3C = TraceContextTextMapPropagator()
 
 GRPC = "grpc"
 
@@ -88,25 +89,39 @@ def initialized() -> tuple[TracerProvider, MeterProvider] | None:
 
 def current_traceparent() -> str | None:
     """The traceparent of the current span; None if there is none."""
-    return _traceparent(trace.get_current_span())
+    return traceparent_of(trace.get_current_span())
 
 
 class OpenTelemetry:
     """An Observer and a Tracer of the engine, and a RequestMeter of the bindings.
 
     Names begin with `prefix`; attributes are those of KAOS, and `agent`. Requests are measured under the names of
-    OpenTelemetry's semantic conventions (1.43), with the buckets of `/metrics`.
+    OpenTelemetry's semantic conventions (1.43), with the buckets of `/metrics`. With `genai` there are spans by the
+    conventions for generative AI, too; these hold content if it `captures` that.
     """
 
-    def __init__(self, tracers: TracerProvider, meters: MeterProvider, prefix: str, version: str) -> None:
+    def __init__(
+        self,
+        tracers: TracerProvider,
+        meters: MeterProvider,
+        prefix: str,
+        version: str,
+        *,
+        genai: bool = False,
+        captures: bool = False,
+    ) -> None:
         self._tracers = tracers
         self._meters = meters
         self._prefix = prefix
         self._tracer = tracers.get_tracer("dragoman", version)
+        self._genai = GenAi(self._tracer, captures=captures) if genai else None
         meter = meters.get_meter("dragoman", version)
         self._tasks = meter.create_counter(f"{prefix}.tasks", "1", "Tasks that reached a state")
         self._leases_lost = meter.create_counter(
             f"{prefix}.leases.lost", "1", "Leases of running tasks that this server lost"
+        )
+        self._steps = meter.create_counter(
+            f"{prefix}.steps", "1", "Steps of agents that were executed, or replayed from their record"
         )
         self._tokens = meter.create_counter(f"{prefix}.tokens", "1", "Tokens that ended tasks have used")
         self._duration = meter.create_histogram(
@@ -190,14 +205,21 @@ class OpenTelemetry:
 
     # -- Observer, of runs -------------------------------------------------------------------------------------------
 
-    def executing(self, agent: str, task_id: str, traceparent: str | None) -> "ExecutionSpan":
-        """Begin the span of a run. It is current in the context in which the agent runs."""
+    def executing(self, head: InvokedHead, runner: InvokedRunner | None) -> "ExecutionSpan":
+        """Begin the span of a run. It is current in the context in which the agent runs.
+
+        With spans of generative AI, that of the agent's invocation is a child of it, and the current one.
+        """
         span = self._tracer.start_span(
             f"{self._prefix}.task.execute",
-            _parent(traceparent),
-            attributes={"task.id": task_id, "agent": agent},
+            parent_of(head.traceparent),
+            attributes={"task.id": head.id, "agent": head.agent},
         )
-        return ExecutionSpan(span)
+        invocation: InvocationSpan | None = None
+        if self._genai is not None:
+            below = trace.set_span_in_context(span, current.Context())
+            invocation = self._genai.invoke(head, runner, below)
+        return ExecutionSpan(span, head.agent, self._tracer, self._steps, invocation)
 
     # -- Tracer ------------------------------------------------------------------------------------------------------
 
@@ -211,27 +233,113 @@ class OpenTelemetry:
 
     def _answering(self, verb: str, agent: str, traceparent: str | None) -> "AnsweringSpan":
         name = f"{self._prefix}.task.{verb}"
-        span = self._tracer.start_span(name, _parent(traceparent), trace.SpanKind.SERVER, attributes={"agent": agent})
+        span = self._tracer.start_span(name, parent_of(traceparent), trace.SpanKind.SERVER, attributes={"agent": agent})
         return AnsweringSpan(span)
 
 
 class ExecutionSpan:
-    """The span of a run. It is current in `context`; `traceparent` identifies it to others."""
+    """The span of a run, with its steps as children. It is current in `context`; `traceparent` identifies it to others.
 
-    __slots__ = ("_span", "context", "traceparent")
+    With an `invocation`, that takes its place for both. `steps` counts the steps of the `agent`.
+    """
 
-    def __init__(self, span: trace.Span) -> None:
+    __slots__ = ("_agent", "_inner", "_invocation", "_span", "_steps", "_tracer", "context", "traceparent")
+
+    def __init__(
+        self,
+        span: trace.Span,
+        agent: str,
+        tracer: trace.Tracer,
+        steps: metrics.Counter,
+        invocation: InvocationSpan | None = None,
+    ) -> None:
         self._span = span
-        self.traceparent = _traceparent(span)
+        self._inner = span if invocation is None else invocation.span
+        self._invocation = invocation
+        self._agent = agent
+        self._tracer = tracer
+        self._steps = steps
+        self.traceparent = traceparent_of(self._inner)
         self.context: Context | None = copy_context()
-        self.context.run(current.attach, trace.set_span_in_context(span, current.Context()))
+        self.context.run(current.attach, trace.set_span_in_context(self._inner, current.Context()))
+        if invocation is not None:
+            self.context.run(observe_chats, invocation)
+
+    def step_begins(self, name: str, key: str) -> "StepSpan":
+        """Begin the span of a step. It is current in the calling coroutine until it ends."""
+        span = self._begin_step(name, key)
+        return StepSpan(span, self, current.attach(trace.set_span_in_context(span)))
+
+    def step_told(self, name: str, key: str, began_ms: int, ended_ms: int, attempts: int, failure: str | None) -> None:
+        """Make the span of a step that a worker has executed."""
+        StepSpan(self._begin_step(name, key, began_ms), self).executed(attempts, failure, ended_ms)
+
+    def _begin_step(self, name: str, key: str, began_ms: int | None = None) -> trace.Span:
+        attributes = {"agent": self._agent, "step.name": name, **({"step.key": key} if key else {})}
+        parent = trace.set_span_in_context(self._inner, current.Context())
+        return self._tracer.start_span(f"step {name}", parent, attributes=attributes, start_time=_nanoseconds(began_ms))
+
+    def step_replayed(self) -> None:
+        """A step is recorded. It has a span in the run that executed it."""
+        self.count_step("replayed")
+
+    def count_step(self, outcome: str) -> None:
+        """Count a step by its outcome."""
+        self._steps.add(1, {"agent": self._agent, "outcome": outcome})
+
+    def sleeps(self, until: str) -> None:
+        """The task sleeps: an event of the span, which ends soon unless the sleep is short."""
+        self._span.add_event("sleep", {"sleep.until": until})
+
+    def tool_called(self, call: ToolCall) -> None:
+        """A tool is called, or its call has ended."""
+        if self._invocation is not None:
+            self._invocation.tool_called(call)
+
+    def exchanged(self, subject: str, actors: Sequence[str], audience: str, issuer: str) -> None:
+        """A token was exchanged: an event of the span, with who acts for whom and where."""
+        names = {"acting.subject": subject, "acting.actors": tuple(actors)}
+        self._span.add_event("token.exchanged", {**names, "acting.audience": audience, "acting.issuer": issuer})
 
     def finished(self, state: str) -> None:
         """The run is over, and the task is in `state`."""
+        if self._invocation is not None:
+            self._invocation.finished(state)
         self._span.set_attribute("task.state", state)
         if state == "failed":
             self._span.set_status(trace.StatusCode.ERROR)
         self._span.end()
+
+
+class StepSpan:
+    """The span of a step of the run `execution`. With a `token` it is the current one until it ends."""
+
+    __slots__ = ("_execution", "_span", "_token")
+
+    def __init__(self, span: trace.Span, execution: ExecutionSpan, token: Token[current.Context] | None = None) -> None:
+        self._span = span
+        self._execution = execution
+        self._token = token
+
+    def executed(self, attempts: int, failure: str | None, ended_ms: int | None = None) -> None:
+        """End the span of a step whose outcome is known, or had it end then. `failure` is the name of an exception."""
+        self._span.set_attribute("step.attempts", attempts)
+        self._span.set_attribute("step.failed", failure is not None)
+        if failure is not None:
+            self._span.set_attribute("error.type", failure)
+            self._span.set_status(trace.StatusCode.ERROR)
+        self._execution.count_step("succeeded" if failure is None else "failed")
+        self._end(ended_ms)
+
+    def interrupted(self) -> None:
+        """End the span of a step that has no outcome: its run was stopped, or the step did not want one recorded."""
+        self._span.set_attribute("step.interrupted", True)
+        self._end()
+
+    def _end(self, ended_ms: int | None = None) -> None:
+        if self._token is not None:
+            current.detach(self._token)
+        self._span.end(_nanoseconds(ended_ms))
 
 
 class AnsweringSpan:
@@ -241,7 +349,7 @@ class AnsweringSpan:
 
     def __init__(self, span: trace.Span) -> None:
         self._span = span
-        self.traceparent = _traceparent(span)
+        self.traceparent = traceparent_of(span)
 
     def about(self, task_id: str, context_id: str) -> None:
         """Name the task of the operation, once it is known."""
@@ -256,12 +364,6 @@ class AnsweringSpan:
         self._span.end()
 
 
-def _parent(traceparent: str | None) -> current.Context:
-    """The context named by `traceparent`, never the one that happens to be current here."""
-    return W3C.extract({"traceparent": traceparent} if traceparent else {}, current.Context())
-
-
-def _traceparent(span: trace.Span) -> str | None:
-    carrier: dict[str, str] = {}
-    W3C.inject(carrier, trace.set_span_in_context(span, current.Context()))
-    return carrier.get("traceparent")
+def _nanoseconds(time_ms: int | None) -> int | None:
+    """A time as OpenTelemetry has it; None for the present one."""
+    return None if time_ms is None else time_ms * 1_000_000

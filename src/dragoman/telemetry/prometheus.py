@@ -21,6 +21,7 @@ QUEUED = "queued"
 """The phase of a task that waits to be taken on: see `model.task.Phase`."""
 
 BREAKER_STATES = ("closed", "open", "half-open")
+SWITCH_STATES = ("enabled", "draining", "disabled")
 
 
 class MetricsPage:
@@ -65,6 +66,7 @@ class Families(Collector):
         if counts.workers:
             yield from self._of_workers(counts.workers, () if gauges is None else gauges.open_tasks)
         if gauges is not None:
+            yield self._of_switches(gauges.switches)
             yield from self._of_gauges(gauges)
             if gauges.cluster is not None:
                 yield from self._of_cluster(gauges.cluster)
@@ -100,6 +102,12 @@ class Families(Collector):
         for reason, count in counts.refusals.items():
             refused.add_metric([reason], count)
         yield refused
+        warned = self._counter(
+            "budget_warnings", "Accounts of budgets that have passed a threshold in percent", "budget", "threshold"
+        )
+        for (budget, threshold), count in counts.budget_warnings.items():
+            warned.add_metric([budget, str(threshold)], count)
+        yield warned
 
     def _of_tasks(self, counts: Counts) -> Iterator[Metric]:
         tasks = self._counter("tasks", "Tasks that reached a state", "agent", "state")
@@ -119,6 +127,13 @@ class Families(Collector):
         for agent, runs in counts.runs.items():
             active.add_metric([agent], runs.active)
         yield active
+        steps = self._counter(
+            "steps", "Steps of agents that were executed, or replayed from their record", "agent", "outcome"
+        )
+        for agent, runs in counts.runs.items():
+            for outcome, count in runs.steps.items():
+                steps.add_metric([agent, outcome], count)
+        yield steps
         tokens = self._counter("tokens", "Tokens of ended tasks, as their agents reported them", "agent", "kind")
         for labels, count in counts.tokens.items():
             tokens.add_metric(labels, count)
@@ -219,17 +234,31 @@ class Families(Collector):
         ):
             yield CounterMetricFamily(f"{prefix}_{name}", what, count)
 
-    def _of_upstreams(self, upstreams: Mapping[str, UpstreamCalls], breakers: Mapping[str, str]) -> Iterator[Metric]:
-        calls = self._counter("upstream_calls", "Calls to agents of other servers", "agent", "outcome")
-        waits = self._histogram("upstream_wait_milliseconds", "From a call to the first word of its answer", "agent")
-        states = self._gauge("upstream_state", "1 for how things stand: closed, open, half-open", "agent", "state")
-        for agent, upstream in upstreams.items():
-            for outcome, count in upstream.outcomes.items():
-                calls.add_metric([agent, outcome], count)
-            waits.add_metric([agent], _buckets_ms(upstream.waits), upstream.waits.sum_ms)
-            now = breakers.get(agent)
-            for state in BREAKER_STATES:
+    def _of_switches(self, switches: Mapping[str, str]) -> Metric:
+        states = self._gauge("agent_switch", "1 for what an operator has set the agent to", "agent", "state")
+        for agent, now in sorted(switches.items()):
+            for state in SWITCH_STATES:
                 states.add_metric([agent, state], 1 if state == now else 0)
+        return states
+
+    def _of_upstreams(self, upstreams: Mapping[str, UpstreamCalls], breakers: Mapping[str, str]) -> Iterator[Metric]:
+        """Those of upstreams, by agent, or by agent and member: a sample has no label for which it has no value."""
+        member = "member"
+        calls = self._counter("upstream_calls", "Calls to agents of other servers", "agent", "outcome", member)
+        waits = self._histogram(
+            "upstream_wait_milliseconds", "From a call to the first word of its answer", "agent", member
+        )
+        states = self._gauge(
+            "upstream_state", "1 for how things stand: closed, open, half-open", "agent", "state", member
+        )
+        for label, upstream in upstreams.items():
+            agent, *members = label.split("/")
+            for outcome, count in upstream.outcomes.items():
+                calls.add_metric([agent, outcome, *members], count)
+            waits.add_metric([agent, *members], _buckets_ms(upstream.waits), upstream.waits.sum_ms)
+            now = breakers.get(label)
+            for state in BREAKER_STATES:
+                states.add_metric([agent, state, *members], 1 if state == now else 0)
         yield calls
         yield waits
         yield states

@@ -1,4 +1,4 @@
-"""Tools for tests: run an agent without a server, call it through one, and example agents.
+"""Tools for tests: run an agent without a server or against a recorded task, call it through one, and example agents.
 
 `agents.py` is a link to `examples/agents.py`: one definition, to be read there and installed here.
 """
@@ -6,11 +6,12 @@
 from typing import TYPE_CHECKING
 
 from dragoman.testing.run import Ran, run
+from dragoman.testing.task_replay import Replayed, replay
 
 if TYPE_CHECKING:
     from dragoman.testing.loopback import ClientFixture, client
 
-__all__ = ["ClientFixture", "Ran", "client", "run"]
+__all__ = ["ClientFixture", "Ran", "Replayed", "client", "replay", "run"]
 
 
 def __getattr__(name: str) -> object:

@@ -4,22 +4,52 @@ Invariant: the agent gets the same Run as on a server, and its events are folded
 """
 
 import asyncio
+import copy
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, nullcontext
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
-from dragoman.agents.content import parts_of
-from dragoman.engine.api import Ended, Hear, Reject, Run, Runner, Unreadable
+from dragoman.agents.content import json_of, parts_of
+from dragoman.agents.lifespans import enter_in
+from dragoman.agents.python.lifespan import FunctionLifespan
+from dragoman.engine.api import Ended, Execute, Hear, Reject, Run, Runner, Unreadable
 from dragoman.engine.bounds import Bounds
-from dragoman.engine.words import Ask, Delegation, End, Note, Say, Waiting, Working
-from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
+from dragoman.engine.runs.places import (
+    ExecutedStep,
+    RunPlaces,
+    executing_step,
+    refuse_within_step,
+    step_key,
+    within_first_branch,
+)
+from dragoman.engine.runs.word_events import asleep
+from dragoman.engine.state_space import StateSpace, StoredSpace, scope_of
+from dragoman.engine.words import Ask, Delegation, End, Note, Say, Sleep, Step, Waiting, Working
+from dragoman.model.events import (
+    ArtifactChunk,
+    Delegated,
+    Event,
+    MessageReceived,
+    Noted,
+    Placed,
+    StatusChanged,
+    Stepped,
+    Submitted,
+)
+from dragoman.model.headers import RequestHeaders, TaskHeaders
+from dragoman.model.ids import timestamp_ms
 from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part, Role
-from dragoman.model.operations import CallerCredentials
 from dragoman.model.principal import ANONYMOUS, Principal
 from dragoman.model.task import Progress, Record, TaskHead, TaskState, Usage
+from dragoman.store.api import Fenced
+from dragoman.store.local_state import LocalState
+from dragoman.store.state import StateGuard, StateKind, StatePut, StateWrite
 
 TIMESTAMP = "2026-01-01T00:00:00.000Z"
 """The time of every event in a FakeRun."""
@@ -28,17 +58,33 @@ NOTHING: Mapping[str, Iterable[object]] = MappingProxyType({})
 """The outcomes of delegations in a test that has none."""
 
 NO_FILES: Mapping[str, bytes] = MappingProxyType({})
+NO_MEMORY: Mapping[str, Any] = MappingProxyType({})
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+class StandingClock:
+    """The clock of every test: no time passes."""
+
+    def now_ms(self) -> int:
+        """The time of TIMESTAMP."""
+        return timestamp_ms(TIMESTAMP)
+
+
+CLOCK = StandingClock()
 
 
 class Ran(Struct, frozen=True, kw_only=True):
     """The result of a run. `events` holds everything that happened, in order; `record` is the task they fold to.
 
-    `orders` are the tasks that the agent delegated.
+    `orders` are the tasks that the agent delegated. `memory` is what it remembers afterwards of the conversation, and
+    `caller_memory` what of its caller, by key.
     """
 
     record: Record
     events: tuple[Event, ...]
     orders: tuple[Delegation, ...] = ()
+    memory: Mapping[str, Any] = NO_MEMORY
+    caller_memory: Mapping[str, Any] = NO_MEMORY
 
     @property
     def state(self) -> TaskState:
@@ -87,6 +133,21 @@ class Ran(Struct, frozen=True, kw_only=True):
         return [_text(event) for event in self.events if isinstance(event, StatusChanged) and event.state in waits]
 
     @property
+    def steps(self) -> list[str]:
+        """The names of the steps that the agent had recorded, in order."""
+        return [event.name for event in self.events if isinstance(event, Stepped) and not event.name.startswith("$")]
+
+    @property
+    def sleeps(self) -> list[float]:
+        """How many seconds the agent slept each time. A test does not wait for them."""
+        began_ms = timestamp_ms(TIMESTAMP)
+        return [
+            (event.placed.wakes_ms - began_ms) / 1000
+            for event in self.events
+            if isinstance(event, StatusChanged) and event.placed is not None and event.placed.wakes_ms is not None
+        ]
+
+    @property
     def reason(self) -> str:
         """Why the agent rejected the task; empty when it did not."""
         return _text(self.events[-1]) if self.state is TaskState.REJECTED else ""
@@ -127,13 +188,24 @@ async def run(
     principal: Principal = ANONYMOUS,
     delegated: Mapping[str, Iterable[object]] = NOTHING,
     files: Mapping[str, bytes] = NO_FILES,
+    state: Any = UNSET,
+    memory: Mapping[str, Any] = NO_MEMORY,
+    caller_memory: Mapping[str, Any] = NO_MEMORY,
+    headers: Mapping[str, str] | None = NO_HEADERS,
 ) -> Ran:
     """Send `message` to the agent, answer its questions with `answers` in turn, and wait for it to finish.
 
     `delegated` holds the outcomes of delegations for each other agent, in turn: content as an agent yields it, or an
     exception with which the other agent fails (Reject rejects the task). `files` holds the bytes behind URLs.
+    `memory` is what the agent remembers of the conversation when it begins, and `caller_memory` what of its caller.
 
-    An exception of the agent is raised here; on a server it would fail the task.
+    `headers` are those of the requests with the message and the answers; None: they are lost, as by a restart of the
+    server. The agent is given those that it lists; one that lists none is given them all.
+
+    The agent's lifespan is entered for this run, in the task of the caller. With `state` it is not, and `ctx.state` is
+    that object.
+
+    An exception of the agent or of its lifespan is raised here; on a server that of the agent would fail the task.
     """
     fake = FakeRun(
         _message("message-1", message),
@@ -147,9 +219,39 @@ async def run(
         principal=principal,
         delegated=delegated,
         files=files,
+        memory=memory,
+        caller_memory=caller_memory,
+        headers=None if headers is None else RequestHeaders({name.lower(): value for name, value in headers.items()}),
+        header_names=agent.traits.header_names or tuple(name.lower() for name in headers or ()),
     )
+    async with AsyncExitStack() as stack:
+        await _work(await _prepare(agent, state, stack), fake)
+    return Ran(
+        record=fake.record,
+        events=tuple(fake.events),
+        orders=tuple(fake.orders),
+        memory=fake.remembered(wide=False),
+        caller_memory=fake.remembered(wide=True),
+    )
+
+
+async def _prepare(agent: Runner, state: Any, stack: AsyncExitStack) -> Runner:
+    """The agent with what it needs open. It is a copy, because the same agent may be used elsewhere meanwhile."""
+    if state is UNSET and not agent.lifespans():
+        return agent
+    prepared = copy.copy(agent)
+    if state is UNSET:
+        await enter_in(stack, prepared)
+    else:
+        prepared.take_state(FunctionLifespan(nullcontext, "the state of a test"), state)
+    return prepared
+
+
+async def _work(agent: Runner, fake: "FakeRun") -> None:
+    """Run the agent, and end its task as a server would."""
     try:
-        await agent.run(fake)
+        with within_first_branch():
+            await agent.run(fake)
     except Reject as reject:
         fake.end(End(TaskState.REJECTED, (Part(text=str(reject)),) if str(reject) else ()))
     except Ended as ended:
@@ -159,7 +261,6 @@ async def run(
             raise
     else:
         fake.end(End(TaskState.COMPLETED))
-    return Ran(record=fake.record, events=tuple(fake.events), orders=tuple(fake.orders))
 
 
 class FakeRun(Run):
@@ -225,12 +326,15 @@ class FakeRun(Run):
         """End the run."""
         self._memory.end(word)
 
+    def remembered(self, *, wide: bool) -> dict[str, Any]:
+        """The memory of the conversation, or of the caller, as it is now."""
+        return self._memory.remembered(wide=wide)
+
 
 class MemorySink:
     """See `engine.api.Sink`: keeps the words in memory, as events. Nothing waits, and nothing is written."""
 
     canceled: bool = False
-    shown: CallerCredentials | None = None
     lineage = ("test/test",)
 
     def __init__(
@@ -243,7 +347,14 @@ class MemorySink:
         references: Sequence[Record] = (),
         delegated: Mapping[str, Iterable[object]] = NOTHING,
         files: Mapping[str, bytes] = NO_FILES,
+        memory: Mapping[str, Any] = NO_MEMORY,
+        caller_memory: Mapping[str, Any] = NO_MEMORY,
+        headers: RequestHeaders | None = None,
+        header_names: tuple[str, ...] = (),
     ) -> None:
+        self.gives_headers = bool(header_names)
+        self._request = None if headers is None else RequestHeaders(headers.pick(header_names))
+        self._requests = (message, *answers)
         self.events: list[Event] = []
         self.orders: list[Delegation] = []
         self.waits = False
@@ -253,6 +364,11 @@ class MemorySink:
         self._history = tuple(history)
         self._references = tuple(references)
         self._usage: Usage | None = None
+        self._head = head
+        self._places = RunPlaces(counted=False)
+        self._state = LocalState(CLOCK)
+        self._remember(memory, wide=False)
+        self._remember(caller_memory, wide=True)
         self._fold = Fold(head)
         self._add(Submitted(message, TIMESTAMP))
         self._add(StatusChanged(TaskState.WORKING, TIMESTAMP))
@@ -260,19 +376,31 @@ class MemorySink:
     # -- engine.api.Sink -----------------------------------------------------------------------------------------------
 
     @property
+    def headers(self) -> TaskHeaders | None:
+        """Those that the test has given, for every message."""
+        if self._request is None:
+            return None
+        return TaskHeaders({message.message_id: self._request for message in self._requests})
+
+    @property
     def record(self) -> Record:
         """The task so far."""
         return self._fold.record()
+
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """The notes of the task so far."""
+        return self.record.note or {}
 
     def check(self) -> None:
         """See `engine.api.Sink`. Everything counts."""
 
     def say(self, word: Say | ArtifactChunk, weight: int = 0) -> None:
-        """Keep it. An append to an artifact that is not there fails the test."""
+        """Keep it. The first chunk of an artifact is never an append, as in a task."""
         if isinstance(word, ArtifactChunk):
             key = word.artifact.artifact_id
             if word.append and all(key != known.artifact_id for known in self.record.artifacts):
-                raise AssertionError(f"the first chunk of artifact {key!r} is an append")
+                word = replace(word, append=False)
             self._add(word)
             return
         message = self._said(word.parts) if word.parts else None
@@ -288,6 +416,7 @@ class MemorySink:
 
     async def ask(self, word: Ask) -> Message:
         """Return the next answer. Without one the agent is stopped there, like one that waits too long."""
+        refuse_within_step("question", "")
         state = TaskState.AUTH_REQUIRED if word.auth else TaskState.INPUT_REQUIRED
         self._add(StatusChanged(state, TIMESTAMP, self._said(word.parts), usage=self._usage))
         if not self._answers:
@@ -300,6 +429,7 @@ class MemorySink:
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
         """Return the next outcome that the test has for the other agent; without one the test fails."""
+        refuse_within_step("delegation", order.agent)
         number = len(self.orders) + 1
         self.orders.append(order)
         outcomes = self._delegated.get(order.agent)
@@ -320,6 +450,38 @@ class MemorySink:
                 await hear(ArtifactChunk(artifact, last_chunk=True))
         return delegated
 
+    async def step(self, word: Step, execute: Execute) -> Stepped:
+        """Execute the step, and keep its outcome in the events."""
+        with self._places.tell("step", word.name, key=word.key) as (place, _):
+            key = step_key(self._head.id, place)
+            with executing_step(ExecutedStep(word.name, key)):
+                done = await execute(key)
+        stepped = Stepped(
+            word.name,
+            word.key,
+            TIMESTAMP,
+            TIMESTAMP,
+            Placed(place),
+            done.attempts,
+            done.form,
+            done.result,
+            done.failure,
+        )
+        self._add(stepped)
+        return stepped
+
+    async def sleep(self, word: Sleep) -> None:
+        """Return at once, and keep the sleep in the events: no time passes in a test."""
+        now_ms = timestamp_ms(TIMESTAMP)
+        wakes_ms = word.until_ms if word.for_ms is None else now_ms + word.for_ms
+        assert wakes_ms is not None
+        with self._places.tell("sleep", "sleep") as (place, _):
+            self._add(asleep(wakes_ms, self._usage, now_ms, place=place, wakes_on_message=word.wake_on_message))
+
+    async def patched(self, name: str) -> bool:
+        """True: the task is a new one."""
+        return True
+
     async def written(self) -> None:
         """Return at once."""
 
@@ -327,6 +489,30 @@ class MemorySink:
         """Set the result of `done` at once."""
         if not done.done():
             done.set_result(None)
+
+    async def state(self, kind: StateKind, *, wide: bool = False, shared: bool = False) -> StateSpace:
+        """See `engine.api.Sink`. It begins with what the test has given."""
+        scope = scope_of(self._head, kind, wide=wide, shared=shared)
+        return StoredSpace(self._state, scope, self, CLOCK, retry_s=0)
+
+    def state_guard(self) -> StateGuard:
+        """See `engine.state_space.Speaker`."""
+        return StateGuard(self._head.id, 1)
+
+    async def settle(self) -> None:
+        """See `engine.state_space.Speaker`. Nothing is written."""
+
+    async def regain(self, lost: StateGuard, refused: Fenced) -> None:
+        """See `engine.state_space.Speaker`. The right is never lost."""
+
+    def remembered(self, *, wide: bool) -> dict[str, Any]:
+        """The memory of the conversation, or of the caller, as it is now."""
+        entries = self._state.read_entries(scope_of(self._head, "memory", wide=wide, shared=False))
+        return {entry.key: msgspec.json.decode(entry.value) for entry in entries}
+
+    def _remember(self, memory: Mapping[str, Any], *, wide: bool) -> None:
+        puts = tuple(StatePut(key, msgspec.json.encode(json_of(value, "memory"))) for key, value in memory.items())
+        self._state.make_write(StateWrite(scope=scope_of(self._head, "memory", wide=wide, shared=False), puts=puts))
 
     async def past(self, *, context: bool = False) -> "MemorySink":
         """See `engine.api.Sink`."""

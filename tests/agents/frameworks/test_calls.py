@@ -5,6 +5,7 @@ import pytest
 from dragoman.agents.content import Artifacts
 from dragoman.agents.frameworks.calls import Calls
 from dragoman.agents.python.context import Context
+from dragoman.agents.python.threads import Threads
 from dragoman.dialects.protoagent.extensions import TOOL_CALL
 from dragoman.engine.api import Reject
 from dragoman.model.events import StatusChanged
@@ -19,7 +20,7 @@ def run() -> FakeRun:
 
 @pytest.fixture
 def ctx(run: FakeRun) -> Context:
-    return Context(run, "answer", Artifacts(run))
+    return Context(run, "answer", Artifacts(run), Threads())
 
 
 def told(run: FakeRun) -> list[tuple[str, str]]:

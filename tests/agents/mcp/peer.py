@@ -12,7 +12,7 @@ from dragoman.agents.mcp.http import HttpReach
 from dragoman.agents.mcp.link import Reach
 from dragoman.agents.mcp.program import ProgramReach
 from dragoman.agents.mcp.tools import McpGrant, McpTools
-from dragoman.agents.tools import ToolResult
+from dragoman.agents.tools import ToolPending, ToolResult
 from dragoman.model.message import Message, Part, Role
 from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.run import FakeRun
@@ -65,9 +65,17 @@ async def tools(*grants: McpGrant) -> AsyncIterator[McpTools]:
             await made.close()
 
 
-def fake_run() -> FakeRun:
-    return FakeRun(Message(message_id="m", role=Role.USER, parts=(Part(text="x"),)))
+def fake_run(kind: type[FakeRun] = FakeRun) -> FakeRun:
+    return kind(Message(message_id="m", role=Role.USER, parts=(Part(text="x"),)))
+
+
+async def begun(made: McpTools, name: str, run: FakeRun | None = None, **arguments: Any) -> ToolResult | ToolPending:
+    """The first answer to a call."""
+    return await made.call(fake_run() if run is None else run, name, arguments, "call-1")
 
 
 async def call(made: McpTools, name: str, run: FakeRun | None = None, **arguments: Any) -> ToolResult:
-    return await made.call(fake_run() if run is None else run, name, arguments, "call-1")
+    """The result of a call that is over at once."""
+    result = await begun(made, name, run, **arguments)
+    assert isinstance(result, ToolResult)
+    return result

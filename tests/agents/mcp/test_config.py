@@ -29,10 +29,11 @@ def servers(tmp_path: Path, text: str) -> tuple[McpEntry, ...]:
 
 
 def test_a_server_by_its_url(tmp_path: Path) -> None:
-    text = f'tools = [{{ {URL}, credentials = {{ env = "KEY" }}, allow = ["search"], approve = ["delete"] }}]'
+    lists = 'allow = ["search"], approve = ["delete"], at_most_once = ["pay"]'
+    text = f'tools = [{{ {URL}, credentials = {{ env = "KEY" }}, {lists} }}]'
     (server,) = servers(tmp_path, text)
     assert (server.url, server.name, server.command) == ("https://mcp.files.example/mcp", "files", ())
-    assert (server.allow, server.approve) == (("search",), ("delete",))
+    assert (server.allow, server.approve, server.at_most_once) == (("search",), ("delete",), ("pay",))
 
 
 def test_a_server_that_is_a_program_as_a_table_of_its_own(tmp_path: Path) -> None:
@@ -57,13 +58,17 @@ def test_servers_have_names_that_differ(tmp_path: Path) -> None:
         ('run = "mcp:command:x \'"', "a quote that is not closed"),
         (f"{URL}, aprove = []", "did you mean approve?"),
         (f'{URL}, approve = "maybe"', 'must be "always", "never" or a list of names of tools'),
+        (f'{URL}, at_most_once = "once"', 'must be "hints", "always", "never" or a list of names of tools'),
         (f"{URL}, allow = [1]", "must be a list of names of tools"),
         (f'{URL}, env = ["A"]', "is for mcp:command:… only"),
         (f'{URL}, name = "a b"', "must be 1 to 24 letters"),
         (f"{URL}, call_s = 0", "must be a number of seconds"),
+        (f"{URL}, task_s = 2592001", "must be a number of seconds from 0.1 to 2592000"),
+        (f'{URL}, elicitation = "no"', "must be true or false"),
         (f'{URL}, credentials = "secret"', "must be one of {"),
         (f"{URL}, credentials = {{ forward = true }}", "must be one of {"),
         (f'{URL}, credentials = {{ env = "not a name" }}', "must be one of {"),
+        (f"{URL}, credentials = {{ exchange = true }}", "an exchange needs token_url, client_id, env, and"),
         ('run = "mcp:command:x", credentials = { env = "A" }', "name the variable in `env`"),
         ('run = "mcp:https://u:hidden@host"', "must not hold a password"),
         (f'{URL}, name = "a" }}, {{ {URL}, name = "a"', "names must differ"),
@@ -100,6 +105,8 @@ def test_what_is_not_there_is_told_at_the_start(
 
 def test_a_model_gets_its_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY", "hidden")
-    (agent,) = load_agents((read(tmp_path, f'tools = [{{ {URL}, credentials = {{ env = "KEY" }} }}]'),), (), None)
+    text = f'step_uncertain = "ask"\ntools = [{{ {URL}, credentials = {{ env = "KEY" }} }}]'
+    (agent,) = load_agents((read(tmp_path, text),), (), None)
     assert isinstance(agent, ChatAgent)
+    assert agent.traits.step_uncertain == "ask"
     assert "hidden" not in repr(vars(agent))

@@ -87,7 +87,8 @@ async def test_session_and_version_go_with_every_request() -> None:
     odd = Odd(version="2025-06-18")
     async with before(odd) as made:
         assert (await call(made, "do")).text == "done"
-    first, *rest = odd.asked
+    probe, first, *rest = odd.asked
+    assert probe[1]["method"] == "server/discover"
     assert first[1]["params"]["protocolVersion"] == "2025-11-25"
     assert "Mcp-Session-Id" not in first[2]
     assert {headers["Mcp-Session-Id"] for _, _, headers in rest} == {"session-1"}
@@ -279,6 +280,42 @@ async def test_a_tool_that_is_named_and_not_there_is_told_once(caplog: pytest.Lo
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
         "mcp server odd has no tool 'doo': fix `approve`"
     ]
+
+
+@pytest.mark.parametrize(
+    ("at_most_once", "names"),
+    [
+        ("hints", ["rm"]),
+        ("always", ["do", "rm"]),
+        ("never", []),
+        (frozenset({"do"}), ["do", "rm"]),
+    ],
+)
+async def test_a_tool_is_called_at_most_once_as_the_table_says_or_else_its_server(
+    at_most_once: Any, names: list[str]
+) -> None:
+    offered = [
+        {"name": "do", "inputSchema": {}},
+        {"name": "rm", "inputSchema": {}, "annotations": {"destructiveHint": True}},
+    ]
+
+    async def lists(odd: Odd, request: web.Request, message: Json) -> web.StreamResponse | None:
+        return web.json_response(answer(message, {"tools": offered})) if message.get("method") == "tools/list" else None
+
+    async with (
+        served(Odd(lists)) as url,
+        tools(McpGrant(name="odd", reach=at(url), at_most_once=at_most_once)) as made,
+    ):
+        await made.list_tools()
+        assert [name for name in ("do", "rm", "invented") if made.at_most_once(name)] == names
+
+
+async def test_a_call_has_the_key_of_its_step() -> None:
+    odd = Odd()
+    async with before(odd) as made:
+        await call(made, "do")
+    (params,) = [message["params"] for _, message, _ in odd.asked if message.get("method") == "tools/call"]
+    assert params["_meta"]["dragoman/step-key"] == "call-1"
 
 
 async def test_runs_share_one_session() -> None:

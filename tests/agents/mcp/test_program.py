@@ -31,6 +31,8 @@ for line in sys.stdin:
             say({"id": message["id"], "result": result})
         case "tools/list":
             say({"id": message["id"], "result": {"tools": [{"name": "do", "inputSchema": {"type": "object"}}]}})
+        case "server/discover":
+            say({"id": message["id"], "error": {"code": -32601, "message": "unknown"}})
         case "tools/call":
             done = {"content": [{"type": "text", "text": "done"}]}
             called(message["id"], done, message["params"])

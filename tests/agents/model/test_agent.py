@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from dragoman.agents.model.agent import ChatAgent
-from dragoman.agents.model.answer import RetryPolicy
 from dragoman.agents.model.endpoint import completions_url, models_url
 from dragoman.agents.model.failures import after_s
+from dragoman.agents.model.pool import ModelPool, PoolEndpoint, RetryPolicy
 from dragoman.agents.model.request import limit_name
 from dragoman.cli.entries import make_agent
 from dragoman.config import Model, load
-from dragoman.config.models import ModelCredentials
+from dragoman.config.upstreams import UpstreamCredentials
 from dragoman.engine.api import CheckResult, Runner
 from dragoman.model.card import Profile
 from dragoman.model.errors import Unavailable
@@ -74,11 +74,12 @@ def model(url: str, **keys: Any) -> ChatAgent:
     tools = keys.pop("tools", None)
     table: dict[str, Any] = {"url": url, "model": "small", "idle_s": 5.0}
     if "header" in keys:
-        table["credentials"] = ModelCredentials(env="KEY", header=keys["header"])
+        table["credentials"] = UpstreamCredentials(env="KEY", header=keys["header"])
+    described = Model(**(table | those(Model)))
     return ChatAgent(
         Profile(id="chat", name="Chat", description="Chats", version="1", skills=()),
-        Model(**(table | those(Model))),
-        keys.get("key", KEY),
+        described,
+        ModelPool([PoolEndpoint(described, keys.get("key", KEY))]),
         tools=tools,
         retry=RetryPolicy(**({"pause": soon} | those(RetryPolicy))),
     )

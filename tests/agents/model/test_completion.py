@@ -45,6 +45,47 @@ def whole(reading: CompletionParser) -> tuple[Any, ...]:
 AS_A_WHOLE = ("Grüß dich", [("c1", "f", '{"a": 1}')], "tool_calls", Usage(7, 3, 10), True)
 
 
+@pytest.mark.parametrize(
+    ("told", "cached"),
+    [
+        ({"prompt_tokens_details": {"cached_tokens": 5}}, 5),
+        ({"prompt_tokens_details": {"cached_tokens": 5.0, "audio_tokens": 1}}, 5),
+        ({"prompt_tokens_details": None, "prompt_cache_hit_tokens": 4, "prompt_cache_miss_tokens": 3}, 4),
+        ({"prompt_tokens_details": {}, "cached_tokens": 2}, 2),
+        ({"prompt_tokens_details": "none"}, 0),
+        ({}, 0),
+    ],
+)
+def test_tokens_of_a_cache_are_read(told: dict[str, Any], cached: int) -> None:
+    reading = CompletionParser("m", "eu")
+    reading.feed(event({"usage": {"prompt_tokens": 7, "completion_tokens": 3, **told}}))
+    assert (reading.usage, reading.usage_fault) == (Usage.of(7, 3, model="m", cached_tokens=cached, upstream="eu"), "")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"prompt_tokens": "many"},
+        {"completion_tokens": 1.5},
+        {"total_tokens": True},
+        {"prompt_tokens": [1]},
+        {"prompt_tokens_details": {"cached_tokens": {}}},
+        [7, 3],
+        "7",
+    ],
+)
+def test_a_report_of_tokens_that_is_none_spoils_no_answer(told: Any) -> None:
+    reading = read(event(delta("Hi")) + event({"choices": [], "usage": told}) + event(delta(finish="stop")) + DONE)
+    assert (reading.take_text(), reading.whole, reading.usage) == ("Hi", True, Usage.unknown())
+    assert reading.usage_fault
+
+
+def test_more_tokens_of_a_cache_than_went_in_are_none() -> None:
+    told = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 8}}
+    reading = read(event({"usage": told}))
+    assert (reading.usage, reading.usage_fault) == (Usage.of(7, 3), "it names 8 cached tokens of 7")
+
+
 def test_a_stream_is_read_byte_by_byte_as_it_is_at_once() -> None:
     assert whole(read(STREAM)) == AS_A_WHOLE
     assert whole(read(*(STREAM[at : at + 1] for at in range(len(STREAM))))) == AS_A_WHOLE

@@ -438,6 +438,21 @@ async def test_a_close_leaves_nothing_behind_that_was_started(bash: Made) -> Non
         await gone(int(pid))
 
 
+@pytest.mark.parametrize("pause_s", [0, 0.001, 0.02])
+async def test_a_spawner_whose_start_is_cut_off_is_waited_for_by_the_close(bash: Made, pause_s: float) -> None:
+    def children() -> set[str]:
+        """Also those that have ended, and that nobody has waited for."""
+        return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+
+    agent, before = bash("echo hi"), children()
+    starting = asyncio.create_task(agent.run(FakeRun(say("hi"))))
+    await asyncio.sleep(pause_s)
+    starting.cancel()
+    await asyncio.wait((starting,))
+    await agent.close()
+    assert children() <= before
+
+
 async def test_a_program_that_is_not_there_fails_its_task_and_names_itself_to_the_log(made: Made) -> None:
     with pytest.raises(OSError, match="no-such-program"):
         await ran(made("/no-such-program"))

@@ -462,6 +462,8 @@ def test_how_an_agent_answers_is_checked() -> None:
     agent = Agent("either", direct="auto", direct_wait_s=0.5)
     assert (agent.traits.direct, agent.traits.direct_wait_s, agent.profile.pushes) == ("auto", 0.5, True)
     for wrong, error, text in (
+        ({"steps_version": "a b"}, ValueError, "must be 1 to 64 letters, digits"),
+        ({"steps_version": 2}, TypeError, "must be text"),
         ({"direct": "always"}, ValueError, "must be True, False or 'auto'"),
         ({"direct_wait_s": 0}, ValueError, "must be from 0.01 to 60 seconds"),
         ({"direct_wait_s": "1"}, TypeError, "must be a number of seconds"),

@@ -12,6 +12,9 @@ from dragoman.config import Config, ConfigError, load
 
 HEAD = '[[agents]]\nid = "partner"\nrun = "a2a:https://host/agent"\n'
 
+EXCHANGE = "exchange = true, token_url = 'https://issuer/token', client_id = 'us', env = 'X'"
+TO = "audience = 'https://host'"
+
 
 def read(tmp_path: Path, text: str) -> Config:
     (tmp_path / "d.toml").write_text(text)
@@ -77,6 +80,33 @@ def test_the_keys_of_its_card_are_one_place_or_several(tmp_path: Path) -> None:
         (HEAD + 'credentials = { env = "not a name" }\n', "must be one of {"),
         (HEAD + 'credentials = { env = "X", token_url = "https://t" }\n', "must be one of {"),
         (HEAD + 'credentials = { key = "secret-key" }\n', "no such setting"),
+        (HEAD + 'credentials = { exchange = true, env = "X" }\n', "an exchange needs token_url, client_id, env, and"),
+        (HEAD + f"credentials = {{ {EXCHANGE} }}\n", "the audience or the resource of the other server"),
+        (HEAD + f"credentials = {{ {EXCHANGE}, {TO}, forward = true }}\n", "cannot be there beside forward or header"),
+        (HEAD + f"credentials = {{ {EXCHANGE}, {TO}, header = 'x' }}\n", "cannot be there beside forward or header"),
+        (HEAD + f"credentials = {{ {EXCHANGE[16:]}, resource = 'https://b' }}\n", "is for an exchange only"),
+        (
+            HEAD + f"credentials = {{ {EXCHANGE[16:]}, {TO}, exchange = 'on' }}\n",
+            "must be true, or a table of actor_aud",
+        ),
+        (HEAD + f"credentials = {{ {EXCHANGE[16:]}, {TO}, exchange = {{ scop = 1 }} }}\n", "did you mean scopes?"),
+        (
+            HEAD + f"credentials = {{ {EXCHANGE[16:]}, {TO}, exchange = {{ scopes = 5 }} }}\n",
+            "must be true, or a table",
+        ),
+        (
+            HEAD + f"credentials = {{ {EXCHANGE[16:]}, {TO}, exchange = {{ subject_type = 'saml' }} }}\n",
+            "must be access_token, id_token, jwt, or the URI of a token type",
+        ),
+        (
+            HEAD + f"credentials = {{ {EXCHANGE[16:]}, {TO}, scope = 'a', exchange = {{ scopes = {{ a = 'b' }} }} }}\n",
+            "is there beside scope",
+        ),
+        (
+            HEAD + f"credentials = {{ {EXCHANGE[16:]}, {TO}, exchange = {{ actor_audience = 'b' }} }}\n",
+            "set actor_token = true",
+        ),
+        (HEAD + f"headers = ['x-api-key']\ncredentials = {{ {EXCHANGE}, {TO} }}\n", "is a credential, or belongs to"),
         ('[[agents]]\nid = "p"\nrun = "worker"\ndedupes = true\n', 'is for agents with run = "a2a:https://…" only'),
     ],
 )
@@ -94,6 +124,21 @@ def test_a_secret_that_the_environment_does_not_have_is_named(tmp_path: Path, mo
     monkeypatch.setenv("PARTNER_KEY", "hidden-value")
     (agent,) = load_agents(config.agents, (), None)
     assert isinstance(agent, UpstreamAgent)
+    assert "hidden-value" not in repr(vars(agent))
+
+
+def test_an_exchange_is_read_and_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("X", "hidden-value")
+    more = "exchange = { actor_token = true, actor_type = 'jwt', subject_type = 'urn:x', scopes = { a = 'b c' } }"
+    config = read(tmp_path, HEAD + f"credentials = {{ {EXCHANGE[16:]}, {TO}, resource = 'https://r', {more} }}\n")
+    (agent,) = load_agents(config.agents, (), None)
+    assert isinstance(agent, UpstreamAgent)
+    assert (agent.traits.exchanges, agent.traits.forwards) == (True, False)
+    agent.route.access.open()
+    assert agent.route.access.exchange is not None
+    terms = agent.route.access.exchange.terms
+    assert (terms.audience, terms.resource, terms.scopes) == ("https://host", "https://r", {"a": ("b", "c")})
+    assert (terms.subject_type, terms.actor_type) == ("urn:x", "urn:ietf:params:oauth:token-type:jwt")
     assert "hidden-value" not in repr(vars(agent))
 
 

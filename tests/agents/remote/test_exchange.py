@@ -20,6 +20,7 @@ from dragoman.agents.remote.exchange import (
     CancelUpstreamTask,
     CardRefreshed,
     ChatFailed,
+    ChooseMember,
     CredentialsShown,
     EndRun,
     ExchangeCommand,
@@ -27,7 +28,9 @@ from dragoman.agents.remote.exchange import (
     ExchangeFacts,
     FailRun,
     FollowTask,
+    MemberChosen,
     NoA2a,
+    NoMemberLeft,
     NoteLinkLost,
     NoteTaken,
     NoteTask,
@@ -46,9 +49,12 @@ from dragoman.agents.remote.exchange import (
     WaitEnded,
     advance,
 )
+from dragoman.agents.remote.failures import CallWithheld
 from dragoman.client.errors import (
     CallBroken,
     CallTimedOut,
+    ExchangeRefused,
+    ExchangeUnusable,
     HttpRefusal,
     NoAnswer,
     NoToken,
@@ -58,12 +64,14 @@ from dragoman.client.errors import (
 )
 from dragoman.engine.api import Ended
 from dragoman.model.errors import (
+    A2AError,
     AgentFailed,
     AgentNotFound,
     AgentOffline,
     Forbidden,
     InternalError,
     InvalidAgentResponse,
+    InvalidParams,
     MethodNotFound,
     TaskNotFound,
     TaskTimeout,
@@ -95,7 +103,7 @@ CHATLESS = Ended(TaskState.REJECTED, (), "no chat")
 
 
 def exchange(phase: UpstreamPhase, **more: Any) -> UpstreamExchange:
-    given = {"queues": False, "forwards": False, "over_http": True, "mend_s": MEND_S}
+    given = {"queues": False, "for_callers": False, "over_http": True, "mend_s": MEND_S}
     return UpstreamExchange(name="Up", phase=phase, **{**given, **more})
 
 
@@ -121,6 +129,8 @@ EXAMPLES: tuple[ExchangeEvent, ...] = (
     UpstreamSettled(DONE),
     ChatFailed(CHATLESS),
     CardRefreshed(moved=True),
+    MemberChosen(for_callers=False, over_http=True, mend_s=MEND_S),
+    NoMemberLeft(),
     CallerReplied(),
     CredentialsShown(),
     WaitEnded(),
@@ -133,6 +143,7 @@ POSSIBLE: dict[UpstreamPhase, set[type]] = {
     P.WAITING: {WaitEnded},
     P.IDENTIFYING: {CredentialsShown},
     P.MOVING: {CardRefreshed},
+    P.CHOOSING: {MemberChosen, NoMemberLeft},
     P.CHATTING: {UpstreamSettled, ChatFailed},
     P.CHATTING_INSTEAD: {UpstreamSettled, ChatFailed},
     P.READING: {NoA2a, CallFailed, TaskRead},
@@ -167,6 +178,7 @@ def test_a_phase_takes_the_events_that_its_command_leads_to_and_a_cancel(
         ReadTask: P.READING,
         FollowTask: P.FOLLOWING,
         PauseReading: P.PAUSED,
+        RefreshCard: P.MOVING,
         EndRun: P.DONE,
         FailRun: P.DONE,
         CancelOnceNamed: P.DONE,
@@ -184,6 +196,7 @@ LEADS: dict[type, set[type]] = {
     AwaitUpstream: POSSIBLE[P.WAITING],
     PauseReading: POSSIBLE[P.PAUSED],
     RefreshCard: POSSIBLE[P.MOVING],
+    ChooseMember: POSSIBLE[P.CHOOSING],
 }
 
 
@@ -275,6 +288,150 @@ def test_a_message_follows_an_agent_that_moves_for_a_while(moves: int) -> None:
     assert (after.moves, commands) == (moves + 1, (SendMessageNow(),))
 
 
+# The members of a pool
+
+ELSEWHERE = CallWithheld(URL, "held back", Ended(TaskState.FAILED, (), "upstream_unreachable", 7.0))
+FULL, GAVE_UP, BROKE = HttpRefusal(URL, 429), HttpRefusal(URL, 502), CallBroken(URL, "cut", sent=True)
+FULL.untaken = True
+OTHER, SAME = "takes another member", "sends again"
+
+POOLED: list[tuple[CallError, dict[str, Any], str]] = [
+    *((error, {"others": True}, OTHER) for error in (UNSENT, FULL, ELSEWHERE, NoToken(URL, "none"))),
+    (UNSENT, {}, "upstream_unreachable"),
+    (FULL, {}, "upstream_busy"),
+    (ELSEWHERE, {}, "upstream_unreachable"),
+    *((error, {"others": True}, "upstream_uncertain") for error in (BROKE, SILENT)),
+    *((error, {"others": True, "shared": True}, "upstream_uncertain") for error in (BROKE, SILENT)),
+    *((error, {"others": True, "recognises": True}, SAME) for error in (BROKE, SILENT)),
+    *(
+        (error, {"others": True, "recognises": True, "shared": True}, OTHER)
+        for error in (BROKE, SILENT, GAVE_UP, Unavailable("away"))
+    ),
+    (BROKE, {"recognises": True, "shared": True}, SAME),
+    *(
+        (error, {"others": True, **known}, "upstream_uncertain")
+        for error in (GAVE_UP, Unavailable("away"))
+        for known in ({}, {"recognises": True}, {"shared": True})
+    ),
+    (TaskTimeout("", 5.0), {"others": True}, "upstream_uncertain"),
+    (HttpRefusal(URL, 401), {"others": True}, "upstream_refused"),
+    (ExchangeRefused(URL, "no"), {"others": True}, "exchange_refused"),
+    (InternalError(), {"others": True}, "upstream_failed"),
+]
+
+
+@pytest.mark.parametrize(("error", "known", "then"), POOLED)
+def test_a_failed_send_to_a_member(error: CallError, known: dict[str, Any], then: str) -> None:
+    before = exchange(P.SENDING, pooled=True, over_http=False, moves=MOVES_MAX)
+    after, commands = advance(before, facts(**known), CallFailed(error))
+    match then:
+        case "takes another member":
+            assert (after.phase, commands) == (P.CHOOSING, (ChooseMember(error),))
+            member = MemberChosen(for_callers=True, over_http=True, mend_s=9.0)
+            after, commands = advance(after, facts(), member)
+            assert (after.phase, commands, after.moves) == (P.SENDING, (SendMessageNow(),), 0)
+            assert (after.for_callers, after.over_http, after.mend_s) == (True, True, 9.0)
+        case "sends again":
+            assert (after.phase, commands) == (P.SENDING, (SendMessageNow(),))
+            after, commands = advance(after, facts(**known), CallFailed(error))
+            assert reasons(commands) == ["upstream_uncertain"], "it is asked again once"
+        case _:
+            assert (after.phase, reasons(commands)) == (P.DONE, [then])
+
+
+@pytest.mark.parametrize("known", [{"named": True}, {"first": False}])
+def test_a_task_that_a_member_has_goes_to_no_other(known: dict[str, Any]) -> None:
+    after, commands = advance(
+        exchange(P.SENDING, pooled=True), facts(others=True, shared=True, recognises=True, **known), CallFailed(UNSENT)
+    )
+    assert (after.phase, reasons(commands)) == (P.DONE, ["upstream_unreachable"])
+
+
+def untaken(error: A2AError) -> A2AError:
+    error.untaken = True
+    return error
+
+
+REFUSALS = [UNSENT, untaken(Unavailable("later")), untaken(TooManyRequests("rate", "later", 3)), NoToken(URL, "none")]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("first", ["an earlier send", "an earlier run"])
+def test_a_message_that_may_have_been_taken_goes_to_no_other_when_a_repeat_is_refused(
+    first: str, refusal: CallError
+) -> None:
+    known = facts(others=True, recognises=True)
+    if first == "an earlier run":
+        state, commands = advance(exchange(P.START, pooled=True), known, RunResumed(repeatable=True, unsure=True))
+    else:
+        state, commands = advance(exchange(P.SENDING, pooled=True), known, CallFailed(BROKE))
+    assert commands == (SendMessageNow(),)
+    after, commands = advance(state, known, CallFailed(refusal))
+    assert (after.phase, reasons(commands)) == (P.DONE, ["upstream_uncertain"])
+    everywhere = facts(others=True, recognises=True, shared=True)
+    after, commands = advance(state, everywhere, CallFailed(refusal))
+    assert (after.phase, commands) == (P.CHOOSING, (ChooseMember(refusal),))
+    after, commands = advance(after, everywhere, NoMemberLeft())
+    assert reasons(commands) == ["upstream_uncertain"]
+
+
+def test_without_a_pool_a_refused_repeat_of_a_later_run_leaves_it_unknown() -> None:
+    state, _ = advance(exchange(P.START), facts(fresh=False), RunResumed(repeatable=True, unsure=True))
+    after, commands = advance(state, facts(fresh=False), CallFailed(Unavailable("later")))
+    assert (after.phase, reasons(commands)) == (P.DONE, ["upstream_uncertain"])
+    after, commands = advance(state, facts(fresh=False), CallFailed(InvalidParams("message", "no")))
+    assert reasons(commands) == ["upstream_rejected"]
+
+
+@pytest.mark.parametrize("error", [BROKE, SILENT, GAVE_UP, FULL], ids=repr)
+def test_a_message_without_an_id_is_recognised_by_nobody(error: CallError) -> None:
+    everywhere = facts(others=True, recognises=True, shared=True)
+    chat = ChatFailed(Ended(TaskState.FAILED, (), "upstream_busy", 5.0), error)
+    after, commands = advance(exchange(P.CHATTING, pooled=True), everywhere, chat)
+    if error is FULL:
+        assert commands == (ChooseMember(error),)
+    else:
+        assert (after.phase, reasons(commands)) == (P.DONE, ["upstream_uncertain"])
+
+
+def test_a_message_that_a_proxy_may_have_passed_on_waits_for_its_member_alone() -> None:
+    known = facts(others=True, recognises=True)
+    before = exchange(P.SENDING, pooled=True, queues=True)
+    after, commands = advance(before, known, CallFailed(Unavailable("away", 5)))
+    assert (after.phase, commands) == (P.WAITING, (AwaitUpstream(5.0),))
+    _, commands = advance(after, facts(others=True), WaitEnded())
+    assert reasons(commands) == ["upstream_uncertain"], "it has waited for longer than repeats are recognised"
+    after, commands = advance(after, known, WaitEnded())
+    assert (after.phase, commands) == (P.SENDING, (SendMessageNow(),))
+    after, commands = advance(after, known, CallFailed(UNSENT))
+    assert (after.phase, commands) == (P.WAITING, (AwaitUpstream(0.0),))
+    after, commands = advance(after, known, WaitEnded())
+    assert commands == (SendMessageNow(),)
+    _, commands = advance(after, known, UpstreamSettled(None))
+    assert commands == (EndRun(None),)
+    _, commands = advance(before, facts(others=True), CallFailed(Unavailable("away", 5)))
+    assert reasons(commands) == ["upstream_uncertain"]
+
+
+def test_a_message_that_waits_goes_to_whichever_member_is_back() -> None:
+    before = exchange(P.SENDING, pooled=True, queues=True)
+    after, commands = advance(before, facts(), CallFailed(UNSENT))
+    assert (after.phase, commands) == (P.WAITING, (AwaitUpstream(0.0),))
+    after, commands = advance(after, facts(), WaitEnded())
+    assert (after.phase, commands) == (P.CHOOSING, (ChooseMember(None),))
+    after, commands = advance(after, facts(), NoMemberLeft())
+    assert (after.phase, commands) == (P.WAITING, (AwaitUpstream(0.0),))
+    after, commands = advance(replace(after, phase=P.WAITING), NAMED, WaitEnded())
+    assert commands == (SendMessageNow(),)
+
+
+def test_chat_completions_that_were_not_taken_go_to_another_member() -> None:
+    after, commands = advance(exchange(P.CHATTING, pooled=True), facts(others=True), ChatFailed(CHATLESS, UNSENT))
+    assert (after.phase, commands) == (P.CHOOSING, (ChooseMember(UNSENT),))
+    after, commands = advance(exchange(P.CHATTING, pooled=True), facts(others=True), ChatFailed(CHATLESS, SILENT))
+    assert after.phase is P.DONE
+
+
 # A cancel
 
 
@@ -298,10 +455,12 @@ SENDS: list[tuple[CallError, dict[str, Any], dict[str, Any], str]] = [
     (TaskTimeout("t", 1.0), {}, {}, READ),
     (TaskTimeout("", 1.0), {}, {}, "upstream_failed"),
     # credentials
-    (Unauthorized("who?"), {"forwards": True}, {}, "asks who it is"),
-    (Forbidden("no"), {"forwards": True}, {"named": True}, "asks who it is"),
+    (Unauthorized("who?"), {"for_callers": True}, {}, "asks who it is"),
+    (Forbidden("no"), {"for_callers": True}, {"named": True}, "asks who it is"),
     (Unauthorized("who?"), {}, {"chats": True}, "upstream_refused"),
-    (HttpRefusal(URL, 401), {"forwards": True}, {"chats": True}, "upstream_refused"),
+    (HttpRefusal(URL, 401), {"for_callers": True}, {"chats": True}, "upstream_refused"),
+    (ExchangeRefused(URL, "no"), {"for_callers": True, "queues": True}, {"chats": True}, "asks who it is"),
+    (ExchangeUnusable(URL, "no"), {"for_callers": True, "queues": True}, {"chats": True}, "upstream_refused"),
     # nothing was done, and the agent queues
     (UNSENT, {"queues": True}, {}, AGAIN),
     (NoToken(URL, "none"), {"queues": True}, {}, AGAIN),
@@ -315,9 +474,14 @@ SENDS: list[tuple[CallError, dict[str, Any], dict[str, Any], str]] = [
     # it may have been done
     (SILENT, {"queues": True}, {}, "upstream_timeout"),
     (CallBroken(URL, "broke", sent=True), {"queues": True}, {}, "upstream_uncertain"),
+    (HttpRefusal(URL, 500), {"queues": True}, {}, "upstream_unreadable"),
+    (HttpRefusal(URL, 502), {}, {}, "upstream_unreadable"),
     # nobody is there, or nobody who speaks A2A
     (GONE, {}, {}, MOVE),
-    (HttpRefusal(URL, 500), {}, {}, MOVE),
+    (HttpRefusal(URL, 400), {}, {}, MOVE),
+    (HttpRefusal(URL, 501), {}, {}, MOVE),
+    (HttpRefusal(URL, 500), {}, {"chats": True}, MOVE),
+    (HttpRefusal(URL, 401), {}, {"chats": True}, "upstream_refused"),
     (MethodNotFound("no"), {}, {}, MOVE),
     (AgentNotFound("no"), {}, {"named": True}, MOVE),
     (GONE, {"moves": MOVES_MAX}, {}, CHAT),
@@ -415,8 +579,10 @@ READS: list[tuple[CallError, dict[str, Any], str]] = [
     (InternalError("broken"), {"lost_at_s": NOW_S - MEND_S, "queues": True}, "upstream_failed"),
     (TaskNotFound("t"), {"queues": True}, "upstream_lost_task"),
     (Unauthorized("who?"), {"queues": True}, "upstream_refused"),
-    (Unauthorized("who?"), {"forwards": True}, "asks who it is"),
-    (Forbidden("no"), {"forwards": True}, "asks who it is"),
+    (Unauthorized("who?"), {"for_callers": True}, "asks who it is"),
+    (Forbidden("no"), {"for_callers": True}, "asks who it is"),
+    (ExchangeRefused(URL, "no"), {"for_callers": True, "queues": True}, "asks who it is"),
+    (ExchangeUnusable(URL, "no"), {"for_callers": True, "queues": True}, "upstream_refused"),
     (InvalidAgentResponse("what"), {"queues": True}, "upstream_unreadable"),
 ]
 

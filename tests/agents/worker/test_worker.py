@@ -113,18 +113,26 @@ async def test_the_task_that_waited_longest_comes_first_and_each_goes_to_one_wor
             await here.ask(done(item.head.id, token(item)))
 
 
-async def test_a_worker_that_stops_waiting_leaves_the_task_to_the_next() -> None:
+@pytest.mark.parametrize("turns", range(40))
+async def test_a_worker_that_stops_waiting_leaves_the_task_to_the_next(turns: int) -> None:
+    """It has heard of the task when it stops, and looks for it, takes it, or has it just now."""
     agent = worker()
     async with house(agent) as here:
         impatient = asyncio.create_task(agent.leases.take("w1", DEADLINE_S))
         patient = asyncio.create_task(agent.leases.take("w2", DEADLINE_S))
-        await asyncio.sleep(0)
-        task_id = await here.begin()
+        while agent.leases.presence.wants < 2:
+            await asyncio.sleep(0)
+        beginning = asyncio.create_task(here.begin())
+        while agent.leases.presence.offers == 0:
+            await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
         impatient.cancel()
-        item = await patient
-        assert impatient.cancelled()
+        async with asyncio.timeout(10):  # else the patient one waits for its whole minute
+            item = await (impatient if impatient.done() else patient)
         assert item is not None
-        await here.ask(done(task_id, token(item)))
+        await here.ask(done(await beginning, token(item)))
+        patient.cancel()
 
 
 async def test_a_silent_worker_loses_its_task_to_another() -> None:

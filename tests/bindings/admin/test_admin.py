@@ -60,11 +60,15 @@ BODIES = {
     "cancelRemoteTask": {"url": "http://127.0.0.1:9/", "dialect": "1.0", "task_id": "none"},
     "pauseHost": {"host": "hooks.example.org"},
     "resumeHost": {"host": "hooks.example.org"},
+    "deletePrincipal": {"principal": "key:nobody"},
+    "addAgent": {"id": "added", "agent": {"run": "a2a:http://127.0.0.1:9"}},
+    "changeAgent": {"agent": {"name": "Changed"}},
+    "restoreAgent": {"to": 1},
 }
 """The bodies of the operations that need one."""
 
 
-QUERIES = {"deleteTask": "?force=true"}
+QUERIES = {"deleteTask": "?force=true", "exportPrincipal": "?principal=key:ops"}
 
 
 def waiting_agent(name: str) -> Agent:
@@ -335,6 +339,16 @@ async def make_subject(http: aiohttp.ClientSession, ops: dict[str, str], route: 
     """Make a thing that an operation is about, and return its id."""
     if route.path.startswith("/keys/"):
         return str((await read(http, "/keys", ops, "POST", json={"name": route.name}))[1]["key"]["id"])
+    if "{member}" in route.path:
+        urls = ["openai:http://127.0.0.1:9/v1", "openai:http://127.0.0.1:9/v2"]
+        pool = {"id": route.name, "agent": {"run": urls, "model": "small"}}
+        await read(http, "/agents", ops, "POST", json=pool)
+        _, listed = await read(http, "/agents", ops)
+        (members,) = [line["members"] for line in listed["agents"] if line["id"] == route.name]
+        return f"{route.name}/{members[0]['name']}"
+    if route.path.startswith("/agents/"):
+        added = {"id": route.name, "agent": {"run": "a2a:http://127.0.0.1:9"}}
+        return str((await read(http, "/agents", ops, "POST", json=added))[1]["id"])
     task_id = await make_task(http, "partner" if route.name == "askUpstream" else "echo", route.name, ops)
     if not route.path.startswith("/webhooks/"):
         return task_id
@@ -349,7 +363,12 @@ async def test_every_answer_fits_the_document_that_names_every_route(tmp_path: P
     ops = (await make_keys(store, ops=(AccessRole.OPERATOR, None)))["ops"]
     async with (
         serving(Config(port=0, store="memory:", shutdown_grace_s=0.2), [waiting_agent("echo")]) as elsewhere,
-        server(store, partner(f"{elsewhere}/agents/echo"), push_allowed_hosts=("127.0.0.1",)) as http,
+        server(
+            store,
+            partner(f"{elsewhere}/agents/echo"),
+            push_allowed_hosts=("127.0.0.1",),
+            agents_api_allow_hosts=("127.0.0.1",),
+        ) as http,
     ):
         _, document = await read(http, "/openapi.json", ops)
         assert document["openapi"] == "3.1.0"
@@ -359,7 +378,7 @@ async def test_every_answer_fits_the_document_that_names_every_route(tmp_path: P
             if route.answer is None:
                 continue  # a stream
             subject = await make_subject(http, ops, route)
-            path = route.path.replace("{id}", subject) + QUERIES.get(route.name, "")
+            path = route.place(subject).removeprefix(PREFIX) + QUERIES.get(route.name, "")
             status, answer = await read(http, path, ops, route.method, json=BODIES.get(route.name))
             assert status == 200, (path, answer)
             operation = document["paths"][PREFIX + route.path][route.method.lower()]
@@ -374,17 +393,17 @@ async def test_a_read_that_is_repeated_is_noted_once_and_changes_nothing(tmp_pat
     store = sqlite_url(tmp_path)
     ops = (await make_keys(store, ops=(AccessRole.OPERATOR, None)))["ops"]
     reads = [route for route in routes() if route.method == "GET" and route.answer is not None]
-    async with server(store, push_allowed_hosts=("127.0.0.1",)) as http:
+    async with server(store, push_allowed_hosts=("127.0.0.1",), agents_api_allow_hosts=("127.0.0.1",)) as http:
         for route in reads:
             subject = await make_subject(http, ops, route)
-            path = route.path.replace("{id}", subject)
+            path = route.place(subject).removeprefix(PREFIX) + QUERIES.get(route.name, "")
             for _ in range(2):
                 assert (await read(http, path, ops))[0] == 200, path
     entries = await audit_of(store, "key:ops")
     noted = Counter((each.action, each.task_id, each.subject) for each in entries if "." in each.action)
     assert len(noted) > len(reads)
     assert [each for each, count in noted.items() if count > 1] == []
-    assert {action for action, _, _ in noted if not action.endswith(READS)} == {"keys.create"}
+    assert {action for action, _, _ in noted if not action.endswith(READS)} == {"keys.create", "agents.add"}
 
 
 async def test_every_number_that_is_given_has_a_maximum(tmp_path: Path) -> None:
@@ -611,6 +630,9 @@ class SlowAdministration:
         self.asked = asyncio.Event()
         self.called_off = asyncio.Event()
         self.streams: dict[str, Any] = {}
+
+    def admit(self, *_: object) -> None:
+        """Everybody."""
 
     async def answer(self, *_: object) -> Any:
         self.asked.set()

@@ -345,7 +345,7 @@ async def test_replicas_tell_of_commits_only_while_somebody_follows(monkeypatch:
                 await store.create(new_task(f"t{written}"))
                 written += 1
                 await asyncio.sleep(0)
-            hints.rest()
+            hints.rest(heard)
             while watching:
                 changed.clear()
                 await changed.wait()

@@ -14,7 +14,7 @@ import pytest
 
 from dragoman import Agent
 from dragoman.bindings.console.endpoint import PROOF
-from dragoman.config import Config
+from dragoman.config import Config, TeamEntry
 from dragoman.server import serving
 from dragoman.server.errors import StartError
 from tests.auth import issuer
@@ -318,6 +318,31 @@ async def test_a_session_ends_when_other_people_are_operators(provider: OpenIdPr
             settings_for(provider, store, port, oidc_role_value="admins"), [asking(question="which one?")]
         ):
             assert await status_of(http, TASKS) == 401
+
+
+async def test_an_operator_whose_token_names_a_team_is_one_of_that_team(
+    provider: OpenIdProvider, tmp_path: Path
+) -> None:
+    """Two teams are refused, and a session ends with its team."""
+    store, port = sqlite_url(tmp_path), kept_port()
+    teams = tuple(TeamEntry(id=name, claim="groups", value=f"of-{name}") for name in ("a", "b"))
+    settings = settings_for(provider, store, port, teams=teams)
+    async with serving(settings, [asking()]) as url, browser(url) as http:
+        provider.claims["groups"] = ["operators", "of-a", "of-b"]
+        await refused(http, await sign_in(http), "the teams a and b")
+        provider.claims["groups"] = ["operators", "of-a"]
+        await sign_in(http)
+        async with http.get(SESSION) as answer:
+            session = await answer.json()
+        assert (session["principal"], session["team"]) == (f"team:a/oidc:ann@{provider.url}", "a")
+        assert await status_of(http, TASKS) == 200
+        assert await status_of(http, "/admin/v1/replicas") == 403
+        cookies = http.cookie_jar
+    async with (
+        serving(settings_for(provider, store, port, teams=teams[1:]), [asking()]) as url,
+        aiohttp.ClientSession(url, cookie_jar=cookies) as http,
+    ):
+        assert await status_of(http, SESSION) == 401
 
 
 async def test_a_provider_that_is_gone_is_told(tmp_path: Path, provider: OpenIdProvider) -> None:

@@ -5,6 +5,8 @@ import io
 import json
 import re
 import signal
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from email.message import Message
@@ -58,6 +60,26 @@ def test_an_interrupt_ends_a_receiver_after_the_reports_that_came(
     assert receiving.returncode == status
     assert (len(out.splitlines()), "interrupted" in err) == (1, status != 0)
     assert "Traceback" not in err
+
+
+UNHEARD = """
+import signal, sys, threading, time
+from dragoman.cli import main
+
+def interrupt():
+    time.sleep(1)
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Thread(target=interrupt).start()
+main(["receive"], prog_name="dragoman")
+"""
+
+
+def test_an_interrupt_is_heard_that_does_not_wake_the_loop() -> None:
+    """As one does not that comes just before the loop begins to wait: another thread gets this one."""
+    ended = subprocess.run([sys.executable, "-c", UNHEARD], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (ended.returncode, "receiving at" in ended.stderr, "Traceback" in ended.stderr) == (0, True, False)
 
 
 def test_a_report_in_chunks_is_received(shell: Shell) -> None:

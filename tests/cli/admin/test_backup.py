@@ -24,6 +24,7 @@ from dragoman.config import Config
 from dragoman.model.ids import SystemClock
 from dragoman.model.message import Part
 from dragoman.server import serving
+from dragoman.store.api import ASLEEP, Append
 from dragoman.store.blobs.api import BlobAddress
 from dragoman.store.blobs.folder import FolderBlobs
 from dragoman.store.open import check_store, open_store
@@ -34,7 +35,7 @@ from tests.cli.a2a.terminal import at_terminal
 from tests.cli.admin.site import DEADLINE_S, V1, Ran, dragoman, dragoman_alone, dragoman_process
 from tests.durability.test_full_disk import namespace
 from tests.processes import ENDS_WITH_US
-from tests.store.cases.bench import message, new_task
+from tests.store.cases.bench import W, message, new_task
 from tests.store.cases.deliveries import telling, webhook
 
 STORE = "sqlite:///store.db"
@@ -239,6 +240,24 @@ def test_leases_of_the_old_server_count_no_more(tmp_path: Path) -> None:
     assert asyncio.run(claim()) == {("t0", 3), ("t1", 3), ("t2", 3)}
 
 
+def test_a_task_that_sleeps_sleeps_on_in_the_restored_store(tmp_path: Path) -> None:
+    wakes_ms = SystemClock().now_ms() + 3_600_000
+
+    async def sleep() -> None:
+        store = open_store(f"sqlite:///{await fill(tmp_path, tasks=1)}", SystemClock())
+        await store.open("h1")
+        await store.append(
+            Append(task_id="t0", events=(), state=W, status_ms=1, epoch=1, holder=ASLEEP, wakes_ms=wakes_ms)
+        )
+        await store.close()
+
+    asyncio.run(sleep())
+    assert store_alone(tmp_path, "backup", "b.tar").status == 0
+    assert store_alone(tmp_path, "restore", "b.tar", DRAGOMAN_STORE="sqlite:///new.db").status == 0
+    found = fetch(tmp_path / "new.db", "SELECT holder, offered_until_ms FROM tasks")
+    assert found == [(ASLEEP, wakes_ms)]
+
+
 @pytest.mark.parametrize(("choice", "left"), [("keep", 2), ("drop", 0)])
 def test_webhook_calls_that_were_owed_go_out_only_if_the_operator_says_so(
     tmp_path: Path, choice: str, left: int
@@ -405,7 +424,7 @@ async def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path: Path) -
     await fill(tmp_path, tasks=100)
     small = tmp_path / "small"
     small.mkdir()
-    for size in ("64k", "300k"):  # full while the store is copied, and while the archive is written
+    for size in ("64k", "350k"):  # full while the store is copied, and while the archive is written
         script = f'mount -t tmpfs -o size={size} none "$0" && "$@"; echo "status $?"; ls -A "$0"'
         words = [sys.executable, "-m", "dragoman", "store", "backup", str(small / "b.tar"), "--store", STORE]
         process = await asyncio.create_subprocess_exec(

@@ -6,7 +6,7 @@ from typing import Any
 
 from dragoman.auth.keys import id_of
 from dragoman.auth.operator_token import read_token
-from dragoman.config import Config
+from dragoman.config import Config, load
 from dragoman.server import serving
 from tests.cli.admin.site import Ran, dragoman, dragoman_with_secrets, site, waiting_agent
 
@@ -81,6 +81,17 @@ async def test_a_key_that_is_no_operators_is_refused_with_the_fix(tmp_path: Path
         assert "the key in DRAGOMAN_API_KEY is no operator's there" in shared.err
         assert "the key in DRAGOMAN_OPERATOR_KEY is no operator's there" in wrong.err
         assert "the key in" not in none.err
+
+
+async def test_an_operator_of_a_team_is_sent_to_one_of_the_server_and_not_to_another_key(tmp_path: Path) -> None:
+    (file := tmp_path / "dragoman.toml").write_text(
+        f'port = 0\nstore = "sqlite:///{tmp_path}/dragoman.db"\nshutdown_grace_s = 0.2\n[[teams]]\nid = "sales"\n'
+    )
+    create = ("keys", "create", "lead", "--role", "operator", "--team", "sales", "--json")
+    lead = made(await dragoman_with_secrets(tmp_path, *create))
+    async with serving(load(file, {}, {}), [waiting_agent("echo")]) as url:
+        ran = await dragoman(tmp_path, "admin", "replicas", "--server", url, DRAGOMAN_OPERATOR_KEY=lead["key"])
+    assert ran.err.endswith("that of an operator of the team sales: ask an operator of the server\n")
 
 
 async def test_a_key_is_rotated_in_the_local_store(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from dragoman.model.ids import SystemClock, timestamp
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import STATES, TaskHead, TaskState
-from dragoman.store.api import ListOrder, ListQuery, NewTask, Owners, TaskSearch
+from dragoman.store.api import ListOrder, ListQuery, NewTask, Owners, TaskSearch, owner_range
 from dragoman.store.codec import Codec
 from dragoman.store.damage import DamageLog
 from dragoman.store.open import open_store
@@ -184,7 +184,9 @@ def test_the_longest_running_are_found_among_those_that_run(reads: SqliteReads) 
 
 def test_what_agents_have_to_do_is_read_from_counters_and_the_tasks_at_work(reads: SqliteReads) -> None:
     agents: list[Any] = []
-    steps = steps_of(reads, lambda: agents.extend(reads.connection.execute(reads.sql["open_by_agent"])))
+    steps = steps_of(
+        reads, lambda: agents.extend(reads.connection.execute(reads.sql["open_by_agent"], owner_range(Owners.ALL)))
+    )
     assert len(agents) == AGENTS
     assert steps < 8 * TASKS // len(STATES)
 
@@ -250,7 +252,7 @@ def test_a_search_looks_at_so_many_rows_and_no_more(reads: SqliteReads) -> None:
         steps = steps_of(reads, lambda looking=looking, pages=pages: pages.append(asyncio.run(looking)))
         assert pages[0].rows == ()
         assert pages[0].after == TASKS - scan_max + 1
-        assert scan_max < steps < 20 * scan_max
+        assert scan_max < steps < 25 * scan_max, "each row is compared with every part of the search"
 
 
 async def test_the_command_finds_few_among_many(large_store: LargeStore) -> None:

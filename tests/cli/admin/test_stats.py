@@ -2,11 +2,15 @@
 
 import asyncio
 import json
+import re
 import signal
 from pathlib import Path
 
 import pytest
 
+from dragoman.model.ids import SystemClock
+from dragoman.store.open import open_store
+from dragoman.store.state import StatePut, StateScope, StateWrite
 from tests.cli.a2a.command import Shell
 from tests.cli.a2a.terminal import at_terminal
 from tests.cli.admin.site import DEADLINE_S, dragoman, site
@@ -37,6 +41,14 @@ async def test_once_it_shows_the_numbers(tmp_path: Path) -> None:
         numbers = json.loads((await here.admin("stats", "-o", "json")).out)
         assert numbers["store_bytes"] > 0
         assert (numbers["streams"], numbers["input_tokens_today"]) == (0, None)
+        assert "state memory" not in told
+        store = open_store(here.store, SystemClock())
+        await store.open(None)
+        puts = StatePut("a", b"x" * 1_250_000), StatePut("b", b"")
+        await store.state.write_entries(StateWrite(scope=StateScope("a", "ann", "", "memory"), puts=puts))
+        await store.close()
+        shown = await here.admin("stats")
+        assert re.search("state memory +2 entries in 1 scopes, 1.3 MB", shown.out) is not None, shown.out
 
 
 async def test_in_a_pipe_each_time_is_a_line_without_control_sequences(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
+from dragoman.admin.tasks import ActingLine
 from dragoman.auth.operator_token import read_token
+from dragoman.cli.admin.task_tree import describe_link
 from tests.cli.admin.site import DEADLINE_S, dragoman, make_task, site
 from tests.drills.proxy import before
 from tests.systems.test_upstream import partner
@@ -63,7 +65,7 @@ async def test_the_server_tells_what_it_serves_and_has_to_do(tmp_path: Path) -> 
     async with site(tmp_path) as here:
         agents = await here.admin("agents")
         assert [row.split() for row in agents.out.splitlines()[1:]] == [
-            [name, "python", "1.0.0", "0", "-", "0", "1", "1", "-"] for name in ("echo", "other")
+            [name, "python", "1.0.0", "-", "0", "-", "0", "0", "1", "1", "-", "-"] for name in ("echo", "other")
         ]
         stats = await here.admin("stats", "-o", "json")
         told = json.loads(stats.out)
@@ -214,3 +216,20 @@ async def test_the_tree_of_a_task_shows_what_another_server_made_of_it(tmp_path:
         for command, of in (("tree", "none"), ("ask-upstream", "none"), ("ask-upstream", here.echo)):
             refused = await here.admin("tasks", command, of)
             assert (refused.status, len(refused.err.splitlines())) == (1, 1)
+
+
+def test_a_chain_is_told_in_words() -> None:
+    link = ActingLine(
+        subject="alice",
+        actors=("gateway", "app"),
+        client="gateway",
+        issuer="https://issuer",
+        audience="https://back.example",
+        scope="read",
+        at="2026-11-29T09:12:44.123Z",
+        told=True,
+    )
+    assert describe_link(link) == (
+        "for alice at https://back.example as gateway, before: app, scope read, since 2026-11-29T09:12:44Z, "
+        "as the message tells"
+    )

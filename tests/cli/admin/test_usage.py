@@ -1,4 +1,4 @@
-"""`dragoman admin usage`: the real command, on a server and on its store."""
+"""`dragoman admin usage` and `budgets`: the real commands, on a server and on its store."""
 
 import csv
 import io
@@ -56,9 +56,9 @@ def agents() -> list[Agent]:
 
 
 @asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[tuple[str, aiohttp.ClientSession]]:
+async def served(folder: Path, more: str = "") -> AsyncIterator[tuple[str, aiohttp.ClientSession]]:
     file = folder / "dragoman.toml"
-    file.write_text(FILE.format(folder=folder))
+    file.write_text(FILE.format(folder=folder) + more)
     config = load(file, {}, {})
     async with (
         serving(config, agents()) as url,
@@ -121,7 +121,7 @@ async def test_usage_is_told_as_a_table_as_json_and_as_csv_from_here_and_from_af
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--by", "colour"), "--by: 'colour': must be some of principal, agent, model, day"),
+        (("--by", "colour"), "--by: 'colour': must be some of team, principal, agent, model, upstream, day"),
         (("--since", "soon"), "--since: 'soon': must be a day in UTC, like 2026-11-22"),
         (("--until", "2026-13-01"), "--until: '2026-13-01'"),
         (("--since", "2026-11-22", "--until", "2026-11-21"), "is after --until"),
@@ -132,3 +132,27 @@ async def test_wrong_input_says_how_to_put_it_right(tmp_path: Path, arguments: t
     ran = await dragoman(tmp_path, "admin", "usage", *arguments)
     assert (ran.status, words in ran.err) == (2, True), ran.err
     assert len(ran.err.splitlines()) == 1
+
+
+BUDGETS = """
+[[budgets]]
+id = "everybody"
+tasks = 10
+
+[[budgets]]
+id = "soft"
+agent = "plain"
+money = "1"
+mode = "soft"
+"""
+
+
+async def test_budgets_are_told_with_what_is_used_of_each(tmp_path: Path) -> None:
+    async with served(tmp_path, BUDGETS) as (_, http):
+        await send(http, "plain")
+        ran = await dragoman(tmp_path, "admin", "budgets")
+        assert ran.status == 0, ran.err
+        head, everybody, soft = (line.split() for line in ran.out.splitlines())
+    assert head[:10] == ["BUDGET", "KEY", "TEAM", "AGENT", "PER", "OF", "UNIT", "LIMIT", "USED", "RESERVED"]
+    assert everybody[:11] == ["everybody", "-", "-", "-", "-", "-", "tasks", "10", "1", "0", "10"]
+    assert soft[:8] == ["soft", "-", "-", "plain", "-", "-", "EUR", "1"]

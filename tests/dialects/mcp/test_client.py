@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.dialects.mcp import client
+from dragoman.dialects.mcp import client, outcomes
 from dragoman.dialects.mcp.client import (
     Fault,
     ServerNotification,
@@ -96,12 +96,31 @@ def test_tools_come_in_pages() -> None:
     result = {
         "tools": [
             {"name": "a", "title": "A", "inputSchema": {"type": "object"}},
-            {"name": "b", "description": "B", "inputSchema": {}, "annotations": {"idempotentHint": True}},
+            {"name": "b", "description": "B", "inputSchema": {}, "annotations": {"destructiveHint": True}},
         ],
         "nextCursor": "2",
     }
-    offers = (ToolOffer("a", "A", {"type": "object"}), ToolOffer("b", "B", {}, repeatable=True))
+    offers = (ToolOffer("a", "A", {"type": "object"}), ToolOffer("b", "B", {}, harmful_twice=True))
     assert client.decode_page(json.dumps(result).encode()) == ToolPage(offers, "2")
+
+
+@pytest.mark.parametrize(
+    ("hints", "harmful"),
+    [
+        ({}, False),
+        ({"destructiveHint": False}, False),
+        ({"destructiveHint": True}, True),
+        ({"destructiveHint": True, "idempotentHint": False}, True),
+        ({"destructiveHint": True, "idempotentHint": True}, False),
+        ({"destructiveHint": True, "readOnlyHint": True}, False),
+    ],
+)
+def test_a_second_call_may_do_harm_if_the_server_says_destructive_and_not_idempotent(
+    hints: dict[str, bool], harmful: bool
+) -> None:
+    result = {"tools": [{"name": "a", "inputSchema": {}, "annotations": hints}]}
+    (offer,) = client.decode_page(json.dumps(result).encode()).tools
+    assert offer.harmful_twice is harmful
 
 
 def text(words: str) -> dict[str, Any]:
@@ -124,7 +143,7 @@ def text(words: str) -> dict[str, Any]:
     ],
 )
 def test_every_kind_of_content_becomes_a_part(block: dict[str, Any], part: Part) -> None:
-    assert client.decode_outcome(json.dumps({"content": [block]}).encode()) == client.ToolOutcome((part,))
+    assert outcomes.decode_outcome(json.dumps({"content": [block]}).encode()) == outcomes.ToolOutcome((part,))
 
 
 @pytest.mark.parametrize(
@@ -144,18 +163,18 @@ def test_every_kind_of_content_becomes_a_part(block: dict[str, Any], part: Part)
 )
 def test_structured_content_is_kept_unless_a_text_says_it(texts: list[str], structured: Any, kept: bool) -> None:
     result = {"content": [text(words) for words in texts], "structuredContent": structured}
-    parts = client.decode_outcome(json.dumps(result).encode()).parts
+    parts = outcomes.decode_outcome(json.dumps(result).encode()).parts
     assert [part.text for part in parts if part.text is not None] == texts
     assert [part.data for part in parts if part.text is None] == ([structured] if kept else [])
 
 
 def test_a_file_that_cannot_be_read_is_told_of() -> None:
-    result = client.decode_outcome(b'{"content":[{"type":"image","data":"???","mimeType":"image/png"}]}')
+    result = outcomes.decode_outcome(b'{"content":[{"type":"image","data":"???","mimeType":"image/png"}]}')
     assert "image/png" in result.text
 
 
 def test_a_tool_says_that_it_failed() -> None:
-    assert client.decode_outcome(b'{"content":[{"type":"text","text":"no"}],"isError":true}').failed
+    assert outcomes.decode_outcome(b'{"content":[{"type":"text","text":"no"}],"isError":true}').failed
 
 
 KEYS = ("id", "method", "params", "result", "error", "code", "content", "type", "text", "tools", "name", "progress")
@@ -172,7 +191,7 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
         client.decode_progress,
         client.decode_initialize_result,
         client.decode_page,
-        client.decode_outcome,
+        outcomes.decode_outcome,
     ):
         try:
             read(body)  # type: ignore[operator]

@@ -1,5 +1,7 @@
-// Serves an application at a port of its own, and says where. The process ends when its standard input does.
+// Serves an application at a port of its own, and says where. The process ends when its standard input does. Keeps the
+// ledger of its agent.
 
+import { closeSync, fsyncSync, openSync, writeSync } from "node:fs";
 import { Server, ServerCredentials } from "@grpc/grpc-js";
 import express from "express";
 
@@ -16,6 +18,15 @@ export function serve(fill) {
     });
   });
   process.stdin.resume().on("end", () => process.exit(0));
+}
+
+/** Adds an execution to the file that `LEDGER` names, if it does, and waits until the disk has it. */
+export function writeDown(text) {
+  if (!process.env.LEDGER) return;
+  const ledger = openSync(process.env.LEDGER, "a");
+  writeSync(ledger, `${JSON.stringify({ text })}\n`);
+  fsyncSync(ledger);
+  closeSync(ledger);
 }
 
 /** Tells of its work ten times a second until it is stopped, a minute at most. */

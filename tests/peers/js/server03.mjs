@@ -12,7 +12,7 @@ import {
 } from "a2a-js-0.3/server";
 import { agentCardHandler, jsonRpcHandler, restHandler } from "a2a-js-0.3/server/express";
 import { A2AService, grpcService } from "a2a-js-0.3/server/grpc";
-import { serve, Slow } from "./listening.mjs";
+import { serve, Slow, writeDown } from "./listening.mjs";
 
 const part = (text) => ({ kind: "text", text });
 const said = (text, ids) => ({ kind: "message", messageId: randomUUID(), role: "agent", parts: [part(text)], ...ids });
@@ -23,6 +23,7 @@ class Agent {
   execute = async ({ userMessage, taskId, contextId, task }, bus) => {
     const ids = { taskId, contextId };
     const text = userMessage.parts.find((each) => each.kind === "text")?.text ?? "";
+    writeDown(text);
     const [word, ...rest] = text.split(" ");
     if (word === "direct") {
       bus.publish(said(rest.join(" "), { contextId }));

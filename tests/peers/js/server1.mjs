@@ -17,7 +17,7 @@ import {
 } from "a2a-js-1/server";
 import { agentCardHandler, jsonRpcHandler, restHandler } from "a2a-js-1/server/express";
 import { A2AService, grpcService } from "a2a-js-1/server/grpc";
-import { serve, Slow } from "./listening.mjs";
+import { serve, Slow, writeDown } from "./listening.mjs";
 
 const part = (text) => ({ content: { $case: "text", value: text }, filename: "", mediaType: "", metadata: undefined });
 const said = (text, ids) => ({
@@ -37,6 +37,7 @@ class Agent {
   execute = async ({ userMessage, taskId, contextId, task }, bus) => {
     const ids = { taskId, contextId };
     const text = userMessage.parts.find((each) => each.content?.$case === "text")?.content.value ?? "";
+    writeDown(text);
     const [word, ...rest] = text.split(" ");
     if (word === "direct") {
       bus.publish(AgentEvent.message(said(rest.join(" "), { contextId })));

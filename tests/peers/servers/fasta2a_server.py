@@ -14,7 +14,7 @@ from fasta2a import FastA2A, Worker
 from fasta2a.broker import InMemoryBroker
 from fasta2a.schema import Artifact, Message, TaskIdParams, TaskSendParams
 from fasta2a.storage import InMemoryStorage
-from listening import serve
+from listening import serve, write_down
 
 WORKERS = 32
 """Tasks that run at once: each worker takes one after the other."""
@@ -25,7 +25,9 @@ class Agent(Worker[Any]):
 
     async def run_task(self, params: TaskSendParams) -> None:
         task_id, context_id, parts = params["id"], params["context_id"], params["message"]["parts"]
-        word, _, rest = next((part["text"] for part in parts if "text" in part), "").partition(" ")
+        text = next((part["text"] for part in parts if "text" in part), "")
+        write_down(text)
+        word, _, rest = text.partition(" ")
         await self.storage.update_task(task_id, state="working")
         await self.publish_status(task_id, context_id, "working")
         match word:

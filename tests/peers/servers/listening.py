@@ -1,10 +1,11 @@
-"""Serves an official SDK's application at a port of its own, and says where.
+"""Serves an official SDK's application at a port of its own, and says where. Keeps the ledger of its agent.
 
 Nothing but uvicorn: every SDK runs it in an environment of its own. The process ends when its standard input does, so
 that none is left behind by a test run that was killed.
 """
 
 import asyncio
+import json
 import os
 import socket
 import sys
@@ -12,6 +13,14 @@ from collections.abc import Callable
 from typing import Any
 
 import uvicorn
+
+
+def write_down(text: str) -> None:
+    """Add an execution to the file that `LEDGER` names, if it does, and wait until the disk has it."""
+    if file := os.environ.get("LEDGER"):
+        with open(file, "ab", 0) as ledger:
+            ledger.write(json.dumps({"text": text}).encode() + b"\n")
+            os.fsync(ledger.fileno())
 
 
 async def serve(made: Callable[[str], Any]) -> None:

@@ -115,7 +115,7 @@ def everything() -> list[Any]:
     ]
 
 
-@server.tool()
+@server.tool(annotations=ToolAnnotations(destructiveHint=True))
 def die() -> str:
     """Ends the server in the midst of a call."""
     os._exit(3)

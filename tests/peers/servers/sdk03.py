@@ -37,7 +37,7 @@ from a2a.types import (
     TaskStatus,
     TextPart,
 )
-from listening import serve
+from listening import serve, write_down
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -55,6 +55,7 @@ class Agent(AgentExecutor):
         assert context.message is not None
         assert context.task_id is not None
         assert context.context_id is not None
+        write_down(context.get_user_input())
         word, _, rest = context.get_user_input().partition(" ")
         if word == "direct":
             await event_queue.enqueue_event(

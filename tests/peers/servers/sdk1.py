@@ -40,7 +40,7 @@ from a2a.types import (
 )
 from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server as add_service
 from google.protobuf import struct_pb2
-from listening import serve
+from listening import serve, write_down
 from starlette.applications import Starlette
 
 
@@ -49,6 +49,7 @@ class Agent(AgentExecutor):
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         assert context.message is not None
+        write_down(context.get_user_input())
         word, _, rest = context.get_user_input().partition(" ")
         if word == "direct":
             await event_queue.enqueue_event(

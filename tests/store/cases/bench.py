@@ -240,6 +240,7 @@ WIDE = StoredKey(
     scopes=None,
     digest=bytes(range(32)),
     made_ms=START_MS,
+    one_person=True,
 )
 NARROW = StoredKey(
     id="bbbbbbbbbbbb",

@@ -1,6 +1,7 @@
 """The benches of all drivers: each case runs on every one."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from dragoman.store.open import open_store
 from dragoman.store.sqlite.schema import check
 from tests.spoil import spoil_database, spoil_file
 from tests.store.cases.bench import Bench
+from tests.store.cases.states import StateBench
 
 
 @pytest.fixture
@@ -18,9 +20,28 @@ def shared_bench(used_postgres_url: str) -> Bench:
     return Bench(lambda clock: open_store(used_postgres_url, clock), durable=True, shared=True, spoil=spoil)
 
 
-@pytest.fixture(params=["file", "memory", pytest.param("postgres", marks=pytest.mark.slow)])
+BENCHES = "file", "memory", pytest.param("postgres", marks=pytest.mark.slow)
+
+
+@pytest.fixture(params=BENCHES)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     """A file of SQLite, which has no faults afterwards; SQLite in memory; PostgreSQL."""
+    with _open_bench(request, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture(params=[*BENCHES, "local"])
+def state_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StateBench]:
+    """The state in each of these, and the one without a store."""
+    if request.param == "local":
+        yield StateBench(None)
+        return
+    with _open_bench(request, tmp_path) as opened:
+        yield StateBench(opened)
+
+
+@contextmanager
+def _open_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     match request.param:
         case "file":
             path = tmp_path / "deep" / "store.db"

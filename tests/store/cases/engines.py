@@ -8,7 +8,7 @@ from typing import Any
 
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Context
-from dragoman.engine.announcements import PutOff, Step
+from dragoman.engine.announcements import PutOff, WebhookStep
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Snapshot, Stream
 from dragoman.engine.policy import EngineSettings
@@ -38,6 +38,7 @@ from dragoman.store.api import (
 )
 from dragoman.store.outbox import Delivery, Registration
 from dragoman.store.replicas import ReplicaEvent, Replicas
+from dragoman.telemetry.genai import InvokedHead, InvokedRunner, ToolCall
 from dragoman.telemetry.job_group import JobGroup
 from tests.store.cases.bench import Bench
 
@@ -74,6 +75,10 @@ class Stage:
             await ctx.delegate("other", "wait")
         if "hurry" in ctx.text:
             await ctx.delegate("other", "ask", timeout_s=HURRY_S)
+        if "sleep" in ctx.text or "doze" in ctx.text:
+            yield "asleep "
+            await ctx.sleep("1h", wake_on_message="doze" in ctx.text)
+            yield "awake "
         if "wait" in ctx.text:
             self.begun.set()
             try:
@@ -187,9 +192,34 @@ class Ends:
     def used(self, agent: str, input_tokens: int, output_tokens: int) -> None:
         """A task has used tokens."""
 
-    def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Ends":
+    def executing(self, head: InvokedHead, runner: InvokedRunner | None) -> "Ends":
         """A run begins."""
         return self
+
+    def step_begins(self, name: str, key: str) -> "Ends":
+        """A step begins."""
+        return self
+
+    def executed(self, attempts: int, failure: str | None) -> None:
+        """A step was executed."""
+
+    def interrupted(self) -> None:
+        """A step has no outcome."""
+
+    def step_told(self, name: str, key: str, began_ms: int, ended_ms: int, attempts: int, failure: str | None) -> None:
+        """A worker has executed a step."""
+
+    def step_replayed(self) -> None:
+        """A step was not executed again."""
+
+    def sleeps(self, until: str) -> None:
+        """A task sleeps."""
+
+    def tool_called(self, call: ToolCall) -> None:
+        """A tool is called."""
+
+    def exchanged(self, subject: str, actors: Sequence[str], audience: str, issuer: str) -> None:
+        """A token was exchanged."""
 
     def finished(self, state: str) -> None:
         """A run is over."""
@@ -203,7 +233,7 @@ class Heralds:
         return Registration(config=config, host="https://hooks.example:443")
 
     def deliveries(
-        self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
+        self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[WebhookStep], put_off: PutOff
     ) -> tuple[tuple[Delivery, ...], PutOff]:
         """The state after each step."""
         made = [
@@ -213,7 +243,7 @@ class Heralds:
         ]
         return tuple(made), put_off
 
-    def possible_bodies(self, head: TaskHead, step: Step, dialect: str) -> tuple[bytes, ...]:
+    def possible_bodies(self, head: TaskHead, step: WebhookStep, dialect: str) -> tuple[bytes, ...]:
         """The state after the step."""
         return (step.state.value.encode(),)
 

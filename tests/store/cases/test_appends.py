@@ -7,8 +7,9 @@ import asyncio
 
 from msgspec.structs import replace
 
-from dragoman.model.events import MessageReceived, Submitted
+from dragoman.model.events import MessageReceived, Noted, Submitted
 from dragoman.model.ids import timestamp
+from dragoman.model.lifecycle import fold
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.store.api import (
@@ -242,3 +243,15 @@ async def test_one_that_fails_undoes_nothing_of_its_neighbours(bench: Bench) -> 
         assert found.message.text == "hello"
         listed = await store.list(ListQuery(owner="ann", agent="echo"))
         assert (listed.total, len(listed.tasks)) == (10, 10)
+
+
+async def test_a_task_is_made_with_all_events_of_its_first_write(bench: Bench) -> None:
+    async with bench.store() as store:
+        made = new_task("t1")
+        await store.create(replace(made, events=(*made.events, Noted({"member": "a"}))))
+        assert [logged.seq for logged in await store.read("t1", 0, 1 << 20)] == [1, 2]
+        appended = await store.append(by_run("t1", Noted({"task": "x"})))
+        assert isinstance(appended, Appended)
+        assert appended.last_seq == 3
+        found = await loaded(store, "t1")
+        assert fold(found.head, found.snapshot, found.events).note == {"member": "a", "task": "x"}

@@ -17,7 +17,7 @@ from dragoman.engine.writes import OVERTAKEN_MAX
 from dragoman.model.errors import AgentNotFound, Unavailable
 from dragoman.model.events import Logged, MessageReceived, StatusChanged
 from dragoman.model.task import Record, TaskState
-from dragoman.store.api import Append, Appended, Repeat, Store, Stored
+from dragoman.store.api import ASLEEP, Append, Appended, Repeat, Store, Stored
 from dragoman.store.replicas import ReplicaBuried, ReplicaFenced
 from tests.store.cases.bench import Bench, W, by_run, chunk, ending, loaded, new_task
 from tests.store.cases.engines import (
@@ -99,6 +99,40 @@ async def test_an_answer_to_a_run_of_a_dead_engine_is_replayed(bench: Bench) -> 
         await other.send("a", task.head.id)
         assert _text(await other.send("b", task.head.id)) == "a b"
         assert engines.stage.runs == 2
+
+
+async def test_a_task_that_sleeps_wakes_at_another_engine_than_the_one_that_is_dead(bench: Bench) -> None:
+    """It is not restartable. Nobody works on it before, and each output comes once."""
+    async with _stage(bench) as engines:
+        agents = engines.stage.agents(restartable=False)
+        one = await engines.start("h1", agents, claim_s=DEADLINE_S)
+        other = await engines.start("h2", engines.stage.agents(restartable=False))
+        task = await one.send("sleep count", wait=False)
+        while (found := await loaded(engines.store, task.head.id)).holder != ASLEEP:
+            await asyncio.sleep(POLL_S)
+        assert found.offered_until_ms is not None
+        await engines.store.replicas.leave("h1")
+        bench.clock.ms = found.offered_until_ms - 1
+        await asyncio.sleep(5 * POLL_S)
+        assert (await other.get(task.head.id)).state is TaskState.WORKING
+        assert engines.stage.runs == 1
+        bench.clock.ms += 1
+        assert _text(await other.reach(task.head.id, TaskState.COMPLETED)) == "asleep awake 0"
+        assert engines.stage.runs == 2
+
+
+async def test_a_message_at_another_engine_ends_a_sleep(bench: Bench) -> None:
+    """It does not know yet that the task sleeps."""
+    async with _stage(bench) as engines:
+        one = await engines.start("h1", claim_s=DEADLINE_S)
+        other = await engines.start("h2", poll_s=DEADLINE_S, claim_s=DEADLINE_S)
+        task = await one.send("doze ask", wait=False)
+        stream = await other.follow(task.head.id)
+        while (await loaded(engines.store, task.head.id)).holder != ASLEEP:
+            await asyncio.sleep(POLL_S)
+        await other.send("now", task.head.id, wait=False)
+        assert _text(await other.reach(task.head.id, TaskState.COMPLETED)) == "asleep awake now"
+        stream.close()
 
 
 async def test_an_answer_that_the_keeper_does_not_take_is_replayed(bench: Bench) -> None:

@@ -8,9 +8,10 @@ import asyncio
 from msgspec.structs import replace
 
 from dragoman.model.task import TaskState
+from dragoman.store.api import ASIDE, ASLEEP, Owners, TaskSearch
 from dragoman.store.audit import AuditEntry
 from dragoman.store.figures import OldestRows, OpenTasks
-from tests.store.cases.bench import DAY_MS, START_MS, Bench, ending, new_task
+from tests.store.cases.bench import DAY_MS, START_MS, Bench, W, by_run, ending, new_task, status
 
 
 async def test_open_tasks_are_counted_by_agent_with_the_oldest_of_each_phase(bench: Bench) -> None:
@@ -51,6 +52,42 @@ async def test_open_tasks_are_counted_by_agent_with_the_oldest_of_each_phase(ben
             OpenTasks(agent="echo", queued=2, queued_since_ms=at + 2),
             other,
         )
+
+
+async def test_tasks_that_sleep_are_counted_apart(bench: Bench) -> None:
+    """They are not running, nor is the oldest of them the oldest that runs."""
+    at = START_MS
+    async with bench.store() as store:
+        for number, owner in enumerate(("ann", "bob", "ann")):
+            await store.create(new_task(f"t{number}", at=at + number, owner=owner))
+        for number in (0, 1):
+            append = by_run(f"t{number}", status(W, at + number))
+            await store.append(replace(append, status_ms=at + number, holder=ASLEEP, wakes_ms=at + 100))
+        sleeping = OpenTasks(agent="echo", sleeping=2, sleeping_since_ms=at, running=1, running_since_ms=at + 2)
+        assert (await store.figures()).open_tasks == (sleeping,)
+
+
+async def test_tasks_that_are_put_aside_count_as_queued(bench: Bench) -> None:
+    """Nobody has them, and nobody waits for a time. A search for those that sleep does not find them."""
+    at = START_MS
+    async with bench.store() as store:
+        for number, holder in enumerate((ASIDE, ASLEEP, ASIDE, None)):
+            await store.create(new_task(f"t{number}", at=at + number))
+            append = by_run(f"t{number}", status(W, at + number))
+            said = {"status_ms": at + number} | ({} if holder is None else {"holder": holder, "wakes_ms": at + 100})
+            await store.append(replace(append, **said))
+        queued = OpenTasks(
+            agent="echo",
+            queued=2,
+            queued_since_ms=at,
+            running=1,
+            running_since_ms=at + 3,
+            sleeping=1,
+            sleeping_since_ms=at + 1,
+        )
+        assert (await store.figures()).open_tasks == (queued,)
+        found = await store.search(TaskSearch(owner=Owners.ALL, agent=None, asleep=True))
+        assert [row.head.id for row in found.rows] == ["t1"]
 
 
 async def test_the_size_grows_with_what_is_written(bench: Bench) -> None:

@@ -6,7 +6,8 @@ Invariant: a case uses nothing but the Store protocol.
 import asyncio
 
 from dragoman.model.task import TaskState
-from dragoman.store.api import Append, Fenced, StoreError
+from dragoman.store.api import ASIDE, ASLEEP, Append, Fenced, StoreError
+from dragoman.store.worker_leases import WORKER
 from tests.store.cases.bench import (
     AGENTS,
     Bench,
@@ -115,3 +116,27 @@ async def test_a_claimed_task_can_be_leased_anew(bench: Bench) -> None:
         )
         found = await loaded(store, "t1")
         assert (found.holder, found.epoch) == ("h1", 3)
+
+
+async def test_what_replicas_and_workers_have_of_some_agents_is_found_whoever_is_alive(bench: Bench) -> None:
+    async with bench.store("h1") as store:
+        await store.create(new_task("mine", holder="h1"))
+        await store.create(new_task("theirs", holder="dead", owner="bob"))
+        await store.create(new_task("workers", holder=WORKER))
+        await store.create(new_task("begun", holder="h1", state=TaskState.SUBMITTED))
+        await store.create(new_task("queued", holder=None, state=TaskState.SUBMITTED))
+        await store.create(new_task("asleep", holder=ASLEEP))
+        await store.create(new_task("aside", holder=ASIDE))
+        await store.create(new_task("asks", holder=None, state=TaskState.INPUT_REQUIRED))
+        await store.create(new_task("ended", holder="h1"))
+        await store.append(ending("ended", 1))
+        await store.create(new_task("another's", holder="h1", agent="other"))
+        found = await store.leased_of(["echo", "none"], 10)
+        assert [(task.id, task.agent, task.holder) for task in found] == [
+            ("mine", "echo", "h1"),
+            ("theirs", "echo", "dead"),
+            ("workers", "echo", WORKER),
+            ("begun", "echo", "h1"),
+        ]
+        assert [task.id for task in await store.leased_of(["echo"], 2)] == ["mine", "theirs"]
+        assert await store.leased_of(["none"], 10) == ()

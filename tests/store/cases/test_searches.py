@@ -9,8 +9,8 @@ from dragoman.model.events import Submitted
 from dragoman.model.ids import timestamp
 from dragoman.model.message import Part
 from dragoman.model.task import STATES, TaskState
-from dragoman.store.api import Owners, StatusRow, Store, TaskSearch
-from tests.store.cases.bench import START_MS, Bench, D, W, ending, message, new_task
+from dragoman.store.api import ASLEEP, Owners, StatusRow, Store, TaskSearch
+from tests.store.cases.bench import START_MS, Bench, D, W, by_run, ending, message, new_task, status
 
 EVERYBODY = TaskSearch(owner=Owners.ALL, agent=None)
 
@@ -40,8 +40,13 @@ async def test_tasks_are_found_by_what_no_index_answers(bench: Bench) -> None:
             await store.create(replace(new, head=head, events=(submitted,)))
             if number % 5 == 0:
                 await store.append(ending(f"t{number}", 1, at=START_MS + number))
+            elif number % 4 == 2:
+                sleeps = by_run(f"t{number}", status(W))
+                await store.append(replace(sleeps, status_ms=START_MS, holder=ASLEEP, wakes_ms=START_MS + 9_000))
         every = [f"t{number}" for number in reversed(range(10))]
         assert await _found(store, key="leaked") == ["t7", "t4", "t1"]
+        assert await _found(store, asleep=True) == ["t6", "t2"]
+        assert await _found(store, asleep=False) == ["t9", "t8", "t7", "t5", "t4", "t3", "t1", "t0"]
         assert await _found(store) == every
         assert await _found(store, oldest=True) == every[::-1]
         assert await _found(store, oldest=True, agent="other") == ["t8", "t9"]

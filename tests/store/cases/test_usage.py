@@ -12,7 +12,7 @@ from dragoman.model.events import StatusChanged
 from dragoman.model.message import Role
 from dragoman.model.task import TOKENS_MAX, ModelUsage, TaskState, Usage
 from dragoman.store.api import Append, Dedupe, TaskEnded
-from dragoman.store.usage import AnswerUsage, UsageDay, Used, used_by_answer
+from dragoman.store.usage import AnswerUsage, UsageDay, Used, read_sum, used_by_answer
 from tests.store.cases.bench import DAY_MS, START_MS, Bench, ending, message, new_task, refused
 
 TODAY = START_MS // DAY_MS
@@ -43,7 +43,7 @@ def ended(
 
 def day(*numbers: int, model: str = "", on: int = TODAY, owner: str = "ann", agent: str = "echo") -> UsageDay:
     """The sums of a day: runs, tasks, messages, those that reported, tokens in, out and in all, milliseconds."""
-    return UsageDay(model, *numbers, day=on, owner=owner, agent=agent)
+    return read_sum(model, (*numbers, 0, 0, 0), on, owner, agent)
 
 
 def by_model(days: tuple[UsageDay, ...]) -> list[UsageDay]:
@@ -69,6 +69,31 @@ async def test_the_end_of_a_task_counts_what_it_used_on_that_day(bench: Bench) -
         assert await store.usage.tokens("ann", TODAY) == 134
         assert await store.usage.tokens("bob", TODAY) == 0
         assert await store.usage.tokens("bob", TODAY + 1) == 9
+
+
+async def test_upstreams_are_told_apart_with_what_their_prices_need(bench: Bench) -> None:
+    async with bench.store() as store:
+        for task_id in ("t1", "t2"):
+            await store.create(new_task(task_id))
+            lost = Usage.unknown("m", "us")
+            end = ended(task_id, usage=lost + Usage.of(9, 1, model="m", upstream="eu", cached_tokens=4), duration_ms=7)
+            assert end.snapshot is not None
+            await store.append(replace(end, snapshot=replace(end.snapshot, waited_ms=3)))
+        direct = used_by_answer(Usage.of(5, 0, model="m\x1feu", cached_tokens=2, upstream="eu"), 1)
+        for key, owner in ((b"k1", "ann"), (b"k2", "bob")):
+            spent = AnswerUsage(owner, "echo", START_MS, direct)
+            await store.remember(Dedupe(key, b"d", START_MS + 1000), message("yes"), spent)
+        kept = await store.load_snapshot("t1")
+        assert kept is not None
+        assert kept.snapshot is not None
+        assert kept.snapshot.waited_ms == 3
+        counted = sorted(await store.usage.days(TODAY, TODAY), key=lambda each: (each.owner, each.model, each.upstream))
+        assert counted == [
+            UsageDay("m", 2, 2, 2, 2, 18, 2, 20, 14, 8, 0, 6, "eu", day=TODAY, owner="ann", agent="echo"),
+            UsageDay("m", uncertain=2, upstream="us", day=TODAY, owner="ann", agent="echo"),
+            UsageDay("m eu", 1, 0, 1, 1, 5, 0, 5, 1, 2, 0, 0, "eu", day=TODAY, owner="ann", agent="echo"),
+            UsageDay("m eu", 1, 0, 1, 1, 5, 0, 5, 1, 2, 0, 0, "eu", day=TODAY, owner="bob", agent="echo"),
+        ]
 
 
 async def test_ends_of_one_moment_are_added_up(bench: Bench) -> None:

@@ -9,6 +9,7 @@ import dragoman.store.postgres
 from dragoman.store.postgres.database.address import DEFAULT_SCHEMA, parse_address
 from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.database.statements import in_schema, read_statements
+from dragoman.store.postgres.ledger import write_statements
 from dragoman.store.sql.statements import NAME, statements_for_postgres
 from tests.store.test_shared_statements import PIECES as SHARED_PIECES
 
@@ -17,6 +18,19 @@ FILES = sorted(path.name for path in FOLDER.glob("*.sql"))
 
 PIECES = "lists.sql"
 """Its statements are put together from pieces."""
+
+
+WRITE = ("write", "bookings", "booked", "lessons")
+"""The statement that writes a batch of tasks, and its pieces."""
+
+
+def whole_statements(name: str) -> list[tuple[str, str]]:
+    """The statements of a file by their names, put together from their pieces."""
+    sql = dict(read_statements(name, "elsewhere"))
+    if name != "tasks.sql":
+        return list(sql.items())
+    forms = zip(("write plain", "write booked", "write lessons"), write_statements(sql), strict=True)
+    return [*forms, *((title, text) for title, text in sql.items() if title not in WRITE)]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -37,7 +51,7 @@ async def test_every_statement_is_understood(postgres_url: str) -> None:
     pool = await open_pool(parse_address(f"{postgres_url}?schema=elsewhere"))
     connection = await pool.connect()
     for name in FILES:
-        for title, sql in read_statements(name, "elsewhere").items() if name != PIECES else ():
+        for title, sql in whole_statements(name) if name != PIECES else ():
             try:
                 await connection.execute(f'PREPARE "{name} {title}" AS {sql}')
             except PostgresError as error:

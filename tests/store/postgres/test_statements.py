@@ -55,10 +55,10 @@ async def test_no_more_is_read_of_a_foreign_task_than_who_owns_it(used_postgres_
         await store.create(new_task("t2", owner="bob"))
         await store.append(ending("t2", 1))
         for _ in range(2):
-            assert await scanned(connection, "t1", "ann", "echo", None) >= {"tasks", "snapshots", "pages"}
-            assert await scanned(connection, "t1", "bob", "echo", None) <= {"tasks", "scopes"}
-            assert await scanned(connection, "t2", "ann", "echo", None) <= {"tasks", "scopes"}
-            assert await scanned(connection, "none", "ann", "echo", None) <= {"tasks", "scopes"}
+            assert await scanned(connection, "t1", "ann", "ann", "echo", None) >= {"tasks", "snapshots", "pages"}
+            assert await scanned(connection, "t1", "bob", "bob", "echo", None) <= {"tasks", "scopes"}
+            assert await scanned(connection, "t2", "ann", "ann", "echo", None) <= {"tasks", "scopes"}
+            assert await scanned(connection, "none", "ann", "ann", "echo", None) <= {"tasks", "scopes"}
             await connection.execute("ANALYZE")
 
 
@@ -69,8 +69,8 @@ async def test_a_replica_that_dies_while_it_claims_does_not_claim_from_itself(us
             await store.replicas.join(name, address="", agents=("echo",))
         await store.create(new_task("t1", holder="h1"))
         await store.replicas.leave("h1")
-        assert await connection.fetch(CLAIM, "h1", 10, 0, ["echo"], 0, 300, True) == []
-        assert len(await connection.fetch(CLAIM, "h2", 10, 0, ["echo"], 0, 300, True)) == 1
+        assert await connection.fetch(CLAIM, "h1", 10, 0, ["echo"], 0, 300, True, False) == []
+        assert len(await connection.fetch(CLAIM, "h2", 10, 0, ["echo"], 0, 300, True, False)) == 1
 
 
 async def test_a_claim_reads_as_much_as_it_may_take_however_much_waits_elsewhere(postgres_url: str) -> None:
@@ -97,7 +97,7 @@ async def test_a_claim_reads_as_much_as_it_may_take_however_much_waits_elsewhere
             FROM generate_series(1, 20000) AS number JOIN dragoman.scopes o ON o.owner = 'o' || (1 + number % 1000)"""
         )
         for known in ("a store with one task", "the tables"):
-            read = await rows_read(connection, CLAIM, "h1", 20, 0, ["echo"], 0, 300, True)
+            read = await rows_read(connection, CLAIM, "h1", 20, 0, ["echo"], 0, 300, True, False)
             assert 20 <= read < 20 * 4 * 4, f"the planner knows {known}"
             await connection.execute("ANALYZE")
 

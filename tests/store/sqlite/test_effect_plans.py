@@ -18,6 +18,8 @@ LOOKS: dict[str, tuple[object, ...]] = {
     "offered": ("h1",),
     "queued": ("a1", 4),
     "claim": ("h2", "[]", 10, 0, '["a1"]', "[]", 0, True),
+    "claim_woken": ("h2", "[]", 10, 0, '["a1"]', "[]", 0),
+    "next_wake": (0,),
 }
 
 

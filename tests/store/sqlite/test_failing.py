@@ -158,15 +158,18 @@ async def test_a_file_that_was_damaged_is_told_as_such(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     store = SqliteStore(f"sqlite:///{path}", SystemClock())
     await store.open("h1")
-    await asyncio.gather(*(store.create(new_task(f"t{number}")) for number in range(500)))
+    await asyncio.gather(*(store.create(new_task(f"t{number}")) for number in range(1000)))
     await store.close()
     content = path.read_bytes()
-    start, end = len(content) // 2, len(content) * 7 // 10  # behind the pages that are read when the file is opened
+    start, end = (
+        len(content) * 6 // 10,
+        len(content) * 8 // 10,
+    )  # behind the pages that are read when the file is opened
     path.write_bytes(content[:start] + b"\xff" * (end - start) + content[end:])
     again = SqliteStore(f"sqlite:///{path}", SystemClock())
     await again.open("h2")
     with pytest.raises(StoreError, match="malformed"):
-        for number in range(500):
+        for number in range(1000):
             await again.load(f"t{number}")
     with pytest.raises(StoreError, match="malformed"):
         await again.list(ListQuery(owner="ann", agent="echo", limit=1000))

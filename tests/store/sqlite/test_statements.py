@@ -51,7 +51,7 @@ def written_rows(connection: apsw.Connection, count: int) -> list[tuple[int, str
     """Write so many rows with `Tables.execute_rows`, and return what is in the table then."""
     sql = {"last_numbers": "SELECT 0, 0, 0", "add": "INSERT INTO t VALUES ROWS(2)"}
     sql["change"] = "UPDATE t SET name = v.column2 FROM (VALUES ROWS(2)) v WHERE number = v.column1"
-    tables = Tables(connection, sql)
+    tables = Tables(connection, sql, {})
     assert tables.execute_rows("add", [(number, "?") for number in range(count)]) == count
     assert tables.execute_rows("change", [(number, str(number)) for number in range(count)]) == count
     return connection.execute("SELECT number, name FROM t ORDER BY number").fetchall()

@@ -4,15 +4,18 @@ Invariant: a copy of the object runs each task. If Agno has a database of its ow
 conversation.
 """
 
+import asyncio
 import importlib
 import json
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 from dragoman.agents.content import json_of, readable_json
 from dragoman.agents.frameworks.calls import Calls, approval_of, approved, denial, result_question
 from dragoman.agents.frameworks.conversation import PlainFile, PlainMessage, history, message, session_of
+from dragoman.agents.frameworks.files import file_at, file_of
 from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, RunQuestion, build_agent, flush_output, text_sink
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Answer, Context
@@ -31,13 +34,18 @@ def adapts(value: object) -> bool:
     return callable(getattr(value, "acontinue_run", None)) and callable(getattr(value, "deep_copy", None))
 
 
+def name_of(value: Any) -> str:
+    """Its `name`, if it was given one."""
+    return str(value.name or "")
+
+
 def adapt(value: Any, agent_id: str) -> Agent:
     """Put the agent or team behind a card."""
     instructions = value.instructions if isinstance(value.instructions, str) else ""
     return build_agent(
         agent_id,
         lambda ctx: AgnoRun(value, ctx),
-        name=value.name,
+        name=name_of(value),
         description=str(value.description or getattr(value, "role", None) or instructions),
         tools=_tools(value),
         input_modes=("text/plain", "application/json", "image/*", "audio/*", "video/*", "application/pdf"),
@@ -118,10 +126,10 @@ class AgnoRun(FrameworkRun):
         if output is not None and output.is_paused:
             yield self._pause(output)
         elif ended is not None:
-            for piece in self._result(ended, spoken):
+            async for piece in self._result(ended, spoken):
                 yield piece
 
-    def _result(self, ended: Any, spoken: bool) -> Iterator[object]:
+    async def _result(self, ended: Any, spoken: bool) -> AsyncIterator[object]:
         """The parts of the run's result that have not been streamed."""
         if not isinstance(ended.content, str):
             if ended.content is not None:
@@ -131,12 +139,7 @@ class AgnoRun(FrameworkRun):
         for kind in MEDIA:
             found = getattr(ended, kind, None) or []
             for medium in found if isinstance(found, list) else [found]:
-                if isinstance(medium.content, bytes):
-                    yield Part(
-                        raw=medium.content, media_type=medium.mime_type, filename=getattr(medium, "filename", None)
-                    )
-                elif medium.url:
-                    yield Part(url=medium.url, media_type=medium.mime_type)
+                yield await _file(medium)
 
     async def _report(self, tool: Any, done: bool) -> None:
         if not done:
@@ -176,7 +179,21 @@ class AgnoRun(FrameworkRun):
             case "video":
                 return "videos", self._media.Video(content=file.raw, mime_type=file.media_type)
             case _:
-                return "files", self._media.PlainFile(content=file.raw, mime_type=file.media_type, filename=file.name)
+                known = file.media_type in self._media.File.valid_mime_types()
+                kind = file.media_type if known else None
+                return "files", self._media.File(content=file.raw, mime_type=kind, filename=file.name)
+
+
+async def _file(medium: Any) -> Part:
+    """The part for a medium: its bytes, those of the file where a tool left it, or its URL."""
+    name, content = getattr(medium, "filename", None), medium.content
+    if content is None and medium.filepath:
+        content = await asyncio.to_thread(Path(medium.filepath).read_bytes)
+        name = name or Path(medium.filepath).name
+    if content is not None:
+        return file_of(content, medium.mime_type, name)
+    kept = medium.media_reference
+    return file_at(medium.url or (kept and kept.url), medium.mime_type, name)
 
 
 def _restore(state: str) -> Any:

@@ -5,13 +5,13 @@ same session of a framework, whatever context ids they choose.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from urllib.parse import quote
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from dragoman.agents.python.context import Context
+from dragoman.agents.python.context import Context, run_of
 from dragoman.engine.api import Unreadable
 from dragoman.model.message import Message, Part, Role
 
@@ -60,7 +60,22 @@ async def message(ctx: Context) -> PlainMessage:
 
 async def history(ctx: Context) -> tuple[PlainMessage, ...]:
     """The conversation before this task, oldest first, without empty messages."""
-    return tuple(words for earlier in await ctx.history() if (words := _words(earlier)).pieces)
+    return _all_words(await ctx.history())
+
+
+async def history_for_session(ctx: Context, others: Collection[str]) -> tuple[PlainMessage, ...]:
+    """The conversation before this task, for a session that has nothing of it, as `history`.
+
+    Messages of tasks that are still open are not in it, for those tasks will be in the session themselves; nor are
+    those of the tasks `others`.
+    """
+    messages = await ctx.history()
+    left = await run_of(ctx).open_tasks(list({earlier.task_id for earlier in messages if earlier.task_id}))
+    return _all_words(earlier for earlier in messages if earlier.task_id not in left and earlier.task_id not in others)
+
+
+def _all_words(messages: Iterable[Message]) -> tuple[PlainMessage, ...]:
+    return tuple(words for earlier in messages if (words := _words(earlier)).pieces)
 
 
 def session_of(ctx: Context) -> str:

@@ -52,6 +52,13 @@ def adapts(value: object) -> bool:
     return callable(getattr(value, "kickoff", None)) and (hasattr(value, "tasks") or hasattr(value, "role"))
 
 
+def name_of(value: Any) -> str:
+    """The name of a crew, or the role of an agent. A crew without one is called `crew`, which says nothing."""
+    if not hasattr(value, "tasks"):
+        return str(value.role or "")
+    return "" if value.name in (None, "crew") else str(value.name)
+
+
 def adapt(value: Any, agent_id: str) -> Agent:
     """Put the crew or agent behind a card."""
     crew = hasattr(value, "tasks")
@@ -59,7 +66,7 @@ def adapt(value: Any, agent_id: str) -> Agent:
     agent = build_agent(
         agent_id,
         lambda ctx: CrewRun(value, ctx, agent.threads),
-        name=_name(value, crew),
+        name=name_of(value),
         description="; ".join(task.description for task in value.tasks) if crew else value.goal,
         tools=tools,
         input_modes=("text/plain", "application/json"),
@@ -486,12 +493,6 @@ def _refusal(error: BaseException) -> Reject | None:
     text = str(error)
     refused = isinstance(error, aborted) or (text.startswith("Task failed guardrail") and " validation after " in text)
     return Reject(text) if refused else None
-
-
-def _name(value: Any, crew: bool) -> str | None:
-    """The name. A crew without one is called `crew`, which says nothing."""
-    name = (None if value.name == "crew" else value.name) if crew else value.role
-    return str(name) if name else None
 
 
 def _call_key(event: Any) -> str:

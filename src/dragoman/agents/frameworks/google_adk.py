@@ -1,8 +1,9 @@
 """Agents, apps, workflows and runners of Google's Agent Development Kit (2.x) behind a card.
 
-Invariant: an agent's task has a session of its own, which begins with the earlier conversation. A runner keeps its
-sessions itself, by caller and conversation. A request to the user is a call of a function with a fixed name, `{"name",
-"args"}`, plus `response` if its tool has already answered with a provisional value; each becomes a question.
+Invariant: a conversation with an agent is a session in the store; a runner keeps its sessions itself, by caller and
+conversation. Where nothing is stored, a task has a session of its own, which begins with the earlier messages. A
+request to the user is a call of a function with a fixed name, `{"name", "args"}`, plus `response` if its tool has
+already answered with a provisional value; each becomes a question.
 """
 
 import copy
@@ -10,16 +11,18 @@ import importlib
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.agents.content import json_of, readable_json
 from dragoman.agents.frameworks.calls import Calls, approval_of, approved, result_question
-from dragoman.agents.frameworks.conversation import PlainFile, PlainMessage, history, message
+from dragoman.agents.frameworks.conversation import PlainFile, PlainMessage, history, history_for_session, message
+from dragoman.agents.frameworks.files import file_at
 from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, RunQuestion, build_agent
 from dragoman.agents.python.agent import Agent
-from dragoman.agents.python.context import Answer, Context
+from dragoman.agents.python.context import Answer, Context, run_of
 from dragoman.engine.api import Reject
 from dragoman.model.message import Part
 
@@ -47,33 +50,54 @@ def adapts(value: object) -> bool:
     return _root(value) is not None
 
 
-def adapt(value: Any, agent_id: str) -> Agent:
-    """Put the object behind a card."""
+def name_of(value: Any) -> str:
+    """The name of the root agent."""
+    return str(_root(value).name)
+
+
+def adapt(value: Any, agent_id: str, *, session: Literal["none"] | None = None) -> Agent:
+    """Put the object behind a card. Sessions of an agent, an app or a workflow are kept in the store.
+
+    With `session` "none" each task has one of its own, in memory, which begins with the earlier messages.
+    """
     root = _root(value)
     runner = value if _is(value, "google.adk.runners", "Runner") else _runner(value, root)
-    return build_agent(
+    agent = build_agent(
         agent_id,
-        lambda ctx: AdkRun(runner, ctx, own=runner is not value),
-        name=root.name,
+        lambda ctx: AdkRun(runner, ctx, own=runner is not value, stored=session is None),
+        name=name_of(value),
         description=root.description or _instruction(root),
         tools=_tools(root),
         input_modes=("text/plain", "application/json", "image/*", "audio/*", "video/*", "application/pdf"),
     )
+    if runner is not value and session is None:
+        agent.traits = replace(agent.traits, sessions=True)
+    return agent
 
 
 class Paused(Struct, frozen=True):
-    """A noted run: the session, unless a runner keeps it, and the calls that wait for the caller, by id."""
+    """A noted run: the calls that wait for the caller, by id, and where its session is.
+
+    That is in `session` itself, or kept by a runner; or in the store, with so many `events` of the task.
+    """
 
     waiting: dict[str, Any]
     session: str = ""
+    events: int | None = None
 
 
 class AdkRun(FrameworkRun):
-    """One task's run. `own`: its session is for this task only, and part of its state at a pause."""
+    """One task's run. `own`: the runner has no services of its author's. `stored`: its sessions are in the store then.
 
-    def __init__(self, runner: Any, ctx: Context, *, own: bool) -> None:
+    A session that is not is for this task only, and part of its state at a pause.
+    """
+
+    def __init__(self, runner: Any, ctx: Context, *, own: bool, stored: bool) -> None:
         self._runner = _alone(runner) if own else runner
         self._own = own
+        self._stored = own and stored
+        self._service: Any = None
+        """The service that has the sessions in the store, once it is open."""
         self._ctx = ctx
         self._calls = Calls(ctx)
         self._types = importlib.import_module("google.genai.types")
@@ -84,13 +108,18 @@ class AdkRun(FrameworkRun):
 
     async def holds(self, state: str) -> bool:
         """Whether the session exists, or is part of the state."""
-        return bool(state) and (bool(_load_paused(state).session) or await self._load_session() is not None)
+        if not state or (paused := _load_paused(state)).session:
+            return bool(state)
+        await self._open(paused)
+        return await self._load_session() is not None
 
     async def begin(self) -> Any:
         """The message. An existing session continues; a new one begins with the earlier conversation."""
-        if await self._load_session() is None:
-            session = await self._create_session()
-            for words in await history(self._ctx):
+        await self._open(None)
+        session = await self._load_session()
+        if session is None or (self._service is not None and not session.events):
+            session = session or await self._create_session()
+            for words in await self._past():
                 author = self._runner.agent.name if words.agent else "user"
                 await self._runner.session_service.append_event(
                     session, self._event(author=author, content=self._content(words))
@@ -100,6 +129,7 @@ class AdkRun(FrameworkRun):
     async def resume(self, state: str, answers: Sequence[Answer]) -> Any:
         """The caller's answers to the waiting calls."""
         paused = _load_paused(state)
+        await self._open(paused)
         if paused.session and await self._load_session() is None:
             kept = importlib.import_module("google.adk.sessions").Session.model_validate_json(paused.session)
             session = await self._create_session(kept.state)
@@ -134,6 +164,8 @@ class AdkRun(FrameworkRun):
                 raise failure
         if waiting:
             yield await self._pause(waiting)
+        elif self._service is not None:
+            await self._service.finish()
 
     async def _report(self, event: Any, waiting: dict[str, Any]) -> None:
         """Report the tool calls and results of an event, and keep the calls that wait for the caller."""
@@ -168,9 +200,36 @@ class AdkRun(FrameworkRun):
         return str(author.canonical_model.model) if hasattr(author, "canonical_model") else ""
 
     async def _pause(self, waiting: dict[str, Any]) -> RunPause:
-        session = (await self._load_session()).model_dump_json(by_alias=True) if self._own else ""
-        state = json.dumps({"waiting": waiting, "session": session})
-        return RunPause(tuple(question_of(call) for call in waiting.values()), state)
+        state: dict[str, Any] = {"waiting": waiting}
+        if self._service is not None:
+            state["events"] = len((await self._service.items_of(**self._place)).own)
+        elif self._own:
+            state["session"] = (await self._load_session()).model_dump_json(by_alias=True)
+        return RunPause(tuple(question_of(call) for call in waiting.values()), json.dumps(state))
+
+    async def _open(self, paused: Paused | None) -> None:
+        """Open the session in the store, unless that of the pause is elsewhere.
+
+        Events that the task has added since the pause, or since its beginning, are removed: a crash has cut it off, and
+        it does them again.
+        """
+        if not self._stored or (paused is not None and paused.session) or self._service is not None:
+            return
+        run = run_of(self._ctx)
+        spaces = [await run.state("session", **scope) for scope in ({}, {"wide": True}, {"wide": True, "shared": True})]
+        if None in spaces:
+            return
+        stored = importlib.import_module("dragoman.agents.frameworks.adk_sessions").StoredSessionService
+        self._session = self._ctx.context_id
+        self._service = self._runner.session_service = stored(self._ctx.task_id, *spaces)
+        items = await self._service.items_of(**self._place)
+        await items.cut((paused.events or 0) if paused is not None else 0)
+
+    async def _past(self) -> Sequence[PlainMessage]:
+        """The earlier conversation, for a session that has nothing of it."""
+        if self._service is None:
+            return await history(self._ctx)
+        return await history_for_session(self._ctx, (await self._service.items_of(**self._place)).others)
 
     @property
     def _place(self) -> dict[str, str]:
@@ -181,11 +240,16 @@ class AdkRun(FrameworkRun):
         return await self._runner.session_service.get_session(**self._place)
 
     async def _create_session(self, state: Any = None) -> Any:
-        return await self._runner.session_service.create_session(**self._place, state=state)
+        try:
+            return await self._runner.session_service.create_session(**self._place, state=state)
+        except importlib.import_module("google.adk.errors.already_exists_error").AlreadyExistsError:
+            return await self._load_session()  # another task of the conversation was faster
 
     async def _artifact(self, name: str, version: int) -> Part | None:
         """Load a file that the run has saved."""
         kept = await self._runner.artifact_service.load_artifact(**self._place, filename=name, version=version)
+        if kept is not None and kept.file_data is not None:
+            return file_at(kept.file_data.file_uri, kept.file_data.mime_type, name)
         if kept is None or kept.inline_data is None:
             return None if kept is None or kept.text is None else Part(text=kept.text, filename=name)
         return Part(raw=kept.inline_data.data, media_type=kept.inline_data.mime_type, filename=name)
@@ -287,15 +351,16 @@ def _made_by(event: Any) -> list[object]:
     """The files from a model, and the output of a workflow as a whole."""
     if event.partial:
         return []
-    build_agent: list[object] = [
-        Part(raw=part.inline_data.data, media_type=part.inline_data.mime_type)
-        for part in _parts(event)
-        if part.inline_data is not None
-    ]
+    made: list[object] = []
+    for part in _parts(event):
+        if (file := part.inline_data) is not None:
+            made.append(Part(raw=file.data, media_type=file.mime_type, filename=file.display_name))
+        elif (file := part.file_data) is not None:
+            made.append(file_at(file.file_uri, file.mime_type, file.display_name))
     whole = any("/" not in path for path in event.node_info.output_for or ())
     if event.output is not None and whole and not event.node_info.message_as_output:
-        build_agent.append(event.output if isinstance(event.output, str) else Part(data=json_of(event.output)))
-    return build_agent
+        made.append(event.output if isinstance(event.output, str) else Part(data=json_of(event.output)))
+    return made
 
 
 def _parts(event: Any) -> Sequence[Any]:

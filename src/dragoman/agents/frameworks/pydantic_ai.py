@@ -35,12 +35,17 @@ def adapts(value: object) -> bool:
     return callable(getattr(value, "run_stream_events", None))
 
 
+def name_of(value: Any) -> str:
+    """Its `name`, if it was given one."""
+    return str(value.name or "")
+
+
 def adapt(value: Any, agent_id: str) -> Agent:
     """Put the agent behind a card."""
     return build_agent(
         agent_id,
         lambda ctx: PydanticAiRun(value, ctx),
-        name=value.name,
+        name=name_of(value),
         description=str(value.description or ""),
         tools=_tools(value),
     )
@@ -78,6 +83,7 @@ class PydanticAiRun(FrameworkRun):
     async def work(self, given: Any) -> AsyncGenerator[object, None]:
         """Run the agent."""
         text, result = "", None
+        files: list[Any] = []
         try:
             async with self._calls, self._agent.run_stream_events(**given) as events:
                 async for event in events:
@@ -90,6 +96,9 @@ class PydanticAiRun(FrameworkRun):
                                 yield "\n\n"
                             text = event.part.content
                             yield text
+                        case "part_start" if event.part.part_kind == "file":
+                            files.append(event.part.content)
+                            yield _file(event.part.content)
                         case "function_tool_call":
                             await self._calls.report_start(event.tool_call_id, event.part.tool_name, event.part.args)
                         case "function_tool_result":
@@ -111,7 +120,8 @@ class PydanticAiRun(FrameworkRun):
             if result.output != text:  # the agent made its output from something other than the streamed text
                 yield result.output
         elif isinstance(result.output, self._pydantic_ai.BinaryContent):
-            yield Part(raw=result.output.data, media_type=result.output.media_type)
+            if result.output not in files:
+                yield _file(result.output)
         elif result.output is not None:
             yield Part(data=json_of(result.output))
 
@@ -151,6 +161,10 @@ class PydanticAiRun(FrameworkRun):
         if piece.raw is not None:
             return self._pydantic_ai.BinaryContent(piece.raw, media_type=piece.media_type)
         return piece.described
+
+
+def _file(content: Any) -> Part:
+    return Part(raw=content.data, media_type=content.media_type)
 
 
 def _tools(agent: Any) -> list[str]:

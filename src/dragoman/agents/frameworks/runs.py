@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Answer, Context
+from dragoman.agents.python.present import running_within
 from dragoman.agents.text_windows import Windows
 from dragoman.model.message import Part
 
@@ -264,9 +265,10 @@ def build_agent(
 async def run_through(ctx: Context, run: FrameworkRun, windows: Windows) -> AsyncGenerator[object, None]:
     """The items of a run, through its pauses to its end. Texts are gathered in `windows`."""
     try:
-        async with aclosing(_run_through(ctx, run, windows)) as pieces:
-            async for piece in pieces:
-                yield piece
+        with running_within(ctx):
+            async with aclosing(_run_through(ctx, run, windows)) as pieces:
+                async for piece in pieces:
+                    yield piece
     finally:
         await run.close()
 

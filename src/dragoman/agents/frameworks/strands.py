@@ -43,17 +43,22 @@ def adapts(value: object) -> bool:
     return callable(getattr(value, "stream_async", None)) and hasattr(value, "tool_registry")
 
 
+def name_of(value: Any) -> str:
+    """Its `name`, if it was given one."""
+    default = importlib.import_module("strands.agent.agent")._DEFAULT_AGENT_NAME
+    return "" if value.name in (None, default) else str(value.name)
+
+
 def adapt(value: Any, agent_id: str) -> Agent:
     """Put the agent behind a card. Raises ValueError if its conversations cannot be kept apart."""
     if value._session_manager is not None:
         raise ValueError("the session manager keeps one conversation for all callers: leave it out, tasks have theirs")
     if value._background_tasks is not None:
         raise ValueError("background_tasks outlive the task that began them: leave them out")
-    named = importlib.import_module("strands.agent.agent")._DEFAULT_AGENT_NAME
     return build_agent(
         agent_id,
         lambda ctx: StrandsRun(value, ctx),
-        name=None if value.name == named else value.name,
+        name=name_of(value),
         description=value.description or value.system_prompt or "",
         tools=value.tool_registry.registry,
         input_modes=("text/plain", "application/json", "image/*", "application/pdf"),

@@ -1,4 +1,7 @@
-"""HttpLink: streamable HTTP (MCP 2025-11-25, Transports): a POST for each request, answered with JSON or events.
+"""HttpLink: streamable HTTP (MCP 2026-07-28 and before): a POST for each request, answered with JSON or events.
+
+A request of 2026-07-28 belongs to no session and brings its own headers. Closing its stream gives it up, and the stream
+cannot be resumed. All other requests are as in 2025-11-25, Transports.
 
 Invariant: the session's id goes only to the server that gave it: redirects are not followed.
 """
@@ -8,16 +11,24 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from functools import partial
 
-from dragoman.agents.mcp.link import SHOWN_CHARS, Away, HandleMessage, Link, SessionGone
+from dragoman.agents.mcp.link import SHOWN_CHARS, Away, HandleMessage, Link, NotUnderstood, SessionGone, VersionGone
 from dragoman.client.credentials import Authorized, CredentialsFactory
 from dragoman.client.errors import NoToken
 from dragoman.client.http import HttpClient
+from dragoman.client.token_exchange import TokenExchange
 from dragoman.dialects import sse
 from dragoman.dialects.mcp import client, names
-from dragoman.dialects.mcp.client import ServerMessage, ServerNotification, ServerResponse
+from dragoman.dialects.mcp.client import (
+    Fault,
+    OutgoingRequest,
+    ServerMessage,
+    ServerNotification,
+    ServerResponse,
+)
 from dragoman.model.errors import InvalidAgentResponse
-from dragoman.net.egress import Egress, Flow, checked
+from dragoman.net.egress import OPERATORS_RULES, EgressRules, Flow, checked
 from dragoman.net.errors import EgressError
 from dragoman.telemetry.job_group import JobGroup
 
@@ -44,7 +55,12 @@ RESUMES_MAX = 20
 END_S = 0.05
 """How long to wait for the end of a stream whose answer has arrived, so that its connection can be reused."""
 
+NO_VERDICT = frozenset({401, 403, 408, 429, 502, 503, 504})
+"""Statuses beside redirects that say nothing of the versions that a server speaks: it was not asked, or is busy."""
+
 JSON = "application/json"
+POSTED = {"Accept": f"{JSON}, {sse.CONTENT_TYPE}", "Content-Type": JSON}
+UNREADABLE = "its server gave an answer that cannot be read"
 BROKE_OFF = "the connection to its server broke off: it may or may not have been done"
 _SESSION = re.compile(r"[!-~]{1,1024}", re.ASCII)
 
@@ -54,13 +70,18 @@ CONNECTIONS_MAX = 1000
 
 
 class HttpReach:
-    """A server at `url`. `make_credentials` creates the credentials for it. Raises BadUrl."""
+    """A server at `url`, which is called under the `rules`. `make_credentials` creates the credentials for it.
 
-    def __init__(self, url: str, make_credentials: CredentialsFactory) -> None:
+    Raises BadUrl.
+    """
+
+    def __init__(self, url: str, make_credentials: CredentialsFactory, rules: EgressRules = OPERATORS_RULES) -> None:
         self.place = checked(url)
         self._url = url
-        self._egress = Egress(connections_max=CONNECTIONS_MAX)
+        self._egress = rules.make_egress(connections_max=CONNECTIONS_MAX)
         credentials = make_credentials(self._egress)
+        self.exchange = credentials if isinstance(credentials, TokenExchange) else None
+        """How callers' tokens are exchanged for those of the server; None if they are not."""
         self._http: HttpClient = self._egress if credentials is None else Authorized(self._egress, credentials)
 
     def link(self, group: JobGroup, hear: HandleMessage) -> Link:
@@ -95,8 +116,12 @@ class HttpLink:
         if self._session or changes:
             self._listening = self._group.keep(f"tools: {self._shown}", self._listen)
 
-    async def ask(self, request_id: int, body: bytes) -> ServerResponse:
-        """Send a request. A stream that breaks off is resumed where it was, if the server numbers its events."""
+    async def subscribe(self, request: OutgoingRequest) -> None:
+        """Keep the request open, and ask again when its stream has ended."""
+        self._listening = self._group.keep(f"tools: {self._shown}", partial(self._listen, request))
+
+    async def ask(self, request: OutgoingRequest) -> ServerResponse:
+        """Send a request. In a session, a stream that breaks off is resumed where it was, if its events have ids."""
         place = _Place()
         try:
             async with self._http.stream(
@@ -104,32 +129,38 @@ class HttpLink:
                 self._url,
                 head_timeout_s=WAIT_S,
                 idle_timeout_s=WAIT_S,
-                headers=self._headers({"Accept": f"{JSON}, {sse.CONTENT_TYPE}", "Content-Type": JSON}),
-                body=body,
+                headers=self._headers({**POSTED, **request.headers}),
+                body=request.body,
             ) as flow:
                 if not 200 <= flow.status < 300:
-                    raise await self._refusal(flow)
-                self._learn_session(flow.headers)
+                    return await self._refused(request, flow)
+                if not request.stateless:
+                    self._learn_session(flow.headers)
                 if not _streams(flow):
-                    return await self._single_answer(request_id, await flow.body())
-                if (answer := await self._follow(flow, place, request_id)) is not None:
+                    return await self._single_answer(request.id, await flow.body())
+                if (answer := await self._follow(flow, place, request.id)) is not None:
                     return answer
         except EgressError as error:
-            if not place.last_id:
+            if request.stateless or not place.last_id:
                 raise _away(error) from error
         except (NoToken, InvalidAgentResponse) as error:
+            if request.stateless and isinstance(error, InvalidAgentResponse):
+                raise NotUnderstood(UNREADABLE, error.message) from error
             raise _away(error) from error
-        return await self._resume(request_id, place)
+        if request.stateless:
+            raise Away(BROKE_OFF, f"{self._shown}: the stream ended before the answer")
+        return await self._resume(request.id, place)
+
+    async def give_up(self, request: OutgoingRequest, reason: str) -> None:
+        """Tell the server of the session. Any other has seen that the stream was closed (2026-07-28, Cancellation)."""
+        if not request.stateless:
+            await self.tell(client.cancelled(request.id, reason))
 
     async def tell(self, body: bytes) -> None:
         """Send a notification, or an answer."""
         try:
             reply = await self._http.request(
-                "POST",
-                self._url,
-                timeout_s=TELL_S,
-                headers=self._headers({"Accept": f"{JSON}, {sse.CONTENT_TYPE}", "Content-Type": JSON}),
-                body=body,
+                "POST", self._url, timeout_s=TELL_S, headers=self._headers(POSTED), body=body
             )
         except (EgressError, NoToken) as error:
             raise _away(error) from error
@@ -164,20 +195,22 @@ class HttpLink:
         if not self._version and _SESSION.fullmatch(session):
             self._session = session
 
-    async def _refusal(self, flow: Flow) -> Away:
-        """The error that a status other than 2xx stands for."""
-        said = (await flow.body())[: 64 * 1024]
-        words = ""
-        try:
-            for message in client.decode_messages(said):
-                if isinstance(message, ServerResponse) and message.fault is not None:
-                    words = message.fault.message[:SHOWN_CHARS]
-        except InvalidAgentResponse:
-            pass  # a page of something in between
+    async def _refused(self, request: OutgoingRequest, flow: Flow) -> ServerResponse:
+        """The answer in a response with a status other than 2xx. Raises Away if there is none.
+
+        Servers of 2026-07-28 give errors such statuses (Streamable HTTP, Server Validation). Earlier ones were not to.
+        """
+        fault = _fault_in((await flow.body())[: 64 * 1024])
+        if request.stateless and fault is not None and flow.status not in NO_VERDICT:
+            return ServerResponse(request.id, fault=fault)
+        words = "" if fault is None else fault.message[:SHOWN_CHARS]
+        if fault is not None and fault.code in names.STATELESS_ERRORS:
+            self.over = bool(self._version)  # else there is no session yet
+            raise VersionGone("its server speaks another version of MCP", f"{self._shown}: {words}")
         if self._session and (flow.status == 404 or (flow.status == 400 and "session" in words.lower())):
             # the specification says 404; examples of the TypeScript SDK answer 400
             self.over = True
-            return SessionGone("the session is over", f"{self._shown}: the session is over")
+            raise SessionGone("the session is over", f"{self._shown}: the session is over")
         match flow.status:
             case 401 | 403:
                 hint = ": check its credentials"
@@ -190,7 +223,9 @@ class HttpLink:
                 hint = f": {words}" if words else ""
         shows = words and flow.status not in (401, 403)  # those may repeat the credentials
         told = f"its server answered with HTTP status {flow.status}" + (f": {words}" if shows else "")
-        return Away(told, f"{self._shown}: HTTP status {flow.status}{hint}")
+        opens = request.stateless or not self._version
+        says_so = opens and flow.status >= 400 and flow.status not in NO_VERDICT
+        raise (NotUnderstood if says_so else Away)(told, f"{self._shown}: HTTP status {flow.status}{hint}")
 
     async def _single_answer(self, request_id: int, body: bytes) -> ServerResponse:
         for message in client.decode_messages(body):
@@ -236,25 +271,32 @@ class HttpLink:
         await self._hear(message)
         return None
 
-    async def _listen(self) -> None:
-        """Read the server's own messages as long as the session lasts. Not all servers have such a stream."""
+    async def _listen(self, request: OutgoingRequest | None = None) -> None:
+        """Read the server's own messages as long as the link lasts. Not all servers have such a stream.
+
+        It is the answer to the request; without one it is that of the session.
+        """
         pause_s, place, again = SOON_S, _Place(), False
         while not self.over:
-            more = {"Last-Event-ID": place.last_id} if place.last_id else {}
+            more = {"Last-Event-ID": place.last_id} if place.last_id and request is None else {}
             try:
                 async with self._http.stream(
-                    "GET",
+                    "GET" if request is None else "POST",
                     self._url,
                     head_timeout_s=TELL_S,
                     idle_timeout_s=LISTEN_S,
-                    headers=self._headers({"Accept": sse.CONTENT_TYPE, **more}),
+                    headers=self._headers(
+                        {"Accept": sse.CONTENT_TYPE, **more} if request is None else {**POSTED, **request.headers}
+                    ),
+                    body=None if request is None else request.body,
                 ) as flow:
                     if 300 <= flow.status < 500 or (flow.status == 200 and not _streams(flow)):
                         return
-                    if again and not place.last_id:  # messages may have been missed in between
+                    if again and not more:  # messages may have been missed in between
                         await self._hear(ServerNotification(names.TOOLS_CHANGED, b"{}"))
                     again = True
-                    if flow.status == 200 and await self._follow(flow, place, None) is None:
+                    if flow.status == 200:
+                        await self._follow(flow, place, None if request is None else request.id)
                         pause_s = SOON_S
             except (EgressError, NoToken, InvalidAgentResponse) as error:
                 log.debug("mcp: %s", error)
@@ -272,6 +314,15 @@ class _Place:
 
 def _streams(flow: Flow) -> bool:
     return flow.headers.get("content-type", "").lower().startswith(sse.CONTENT_TYPE)
+
+
+def _fault_in(body: bytes) -> Fault | None:
+    """The error in a body that may be a page of something in between; None if there is none."""
+    try:
+        messages = client.decode_messages(body)
+    except InvalidAgentResponse:
+        return None
+    return next((each.fault for each in messages if isinstance(each, ServerResponse) and each.fault is not None), None)
 
 
 async def _messages(flow: Flow, place: _Place) -> AsyncGenerator[ServerMessage, None]:
@@ -294,7 +345,7 @@ def _away(error: EgressError | NoToken | InvalidAgentResponse) -> Away:
         case EgressError(sent=True):
             told = BROKE_OFF
         case InvalidAgentResponse():
-            told = "its server gave an answer that cannot be read"
+            told = UNREADABLE
         case _:
             told = "its server cannot be reached at present"
     return Away(told, str(error))

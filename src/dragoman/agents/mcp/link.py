@@ -2,6 +2,8 @@
 
     Away                the server did not do it, or nobody knows whether it did
     ├── SessionGone     the server no longer knows the session: it has done nothing
+    │   └── VersionGone     it speaks another version than before
+    ├── NotUnderstood   the server answered in another way than servers of the version do, or ended
     └── RequestRefused  the server answered with an error
 
 Invariant: a Link raises only Away and CancelledError, and nothing waits for a server that is gone. Its links
@@ -11,7 +13,8 @@ or its `close` close everything that a Reach opens.
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from dragoman.dialects.mcp.client import ServerNotification, ServerRequest, ServerResponse
+from dragoman.client.token_exchange import TokenExchange
+from dragoman.dialects.mcp.client import OutgoingRequest, ServerNotification, ServerRequest, ServerResponse
 from dragoman.telemetry.job_group import JobGroup
 
 SHOWN_CHARS = 500
@@ -36,12 +39,22 @@ class SessionGone(Away):
     """The session is over: the request was not carried out."""
 
 
-class RequestRefused(Away):
-    """The server answered with an error."""
+class VersionGone(SessionGone):
+    """The server does not speak the version of the session any more: the request was not carried out."""
 
-    def __init__(self, code: int, message: str) -> None:
+
+class NotUnderstood(Away):
+    """The answer to a request of 2026-07-28, or to the first one of a session, shows that the server does not speak the
+    version, or is no MCP server."""
+
+
+class RequestRefused(Away):
+    """The server answered with an error. `supported` are the versions that it names in it."""
+
+    def __init__(self, code: int, message: str, supported: tuple[str, ...] = ()) -> None:
         super().__init__(message[:SHOWN_CHARS] or f"error {code}")
         self.code = code
+        self.supported = supported
 
 
 class Link(Protocol):
@@ -56,8 +69,15 @@ class Link(Protocol):
         """Get ready. Raises Away."""
         ...
 
-    async def ask(self, request_id: int, body: bytes) -> ServerResponse:
-        """Send a request and wait for its answer. The caller sets the timeout. Raises Away."""
+    async def ask(self, request: OutgoingRequest) -> ServerResponse:
+        """Send a request and wait for its answer. The caller sets the timeout. Raises Away.
+
+        A request whose `ask` is canceled is still to be given up.
+        """
+        ...
+
+    async def give_up(self, request: OutgoingRequest, reason: str) -> None:
+        """Tell the server that nobody waits for the answer any more, within a bounded time. Raises Away."""
         ...
 
     async def tell(self, body: bytes) -> None:
@@ -66,6 +86,10 @@ class Link(Protocol):
 
     def note_version(self, version: str, *, changes: bool) -> None:
         """Note that the session is open, in this version. `changes`: the server announces changes of its tools."""
+        ...
+
+    async def subscribe(self, request: OutgoingRequest) -> None:
+        """Have the server tell of changes as long as the link lasts, by a request that stays open. Raises Away."""
         ...
 
     async def close(self) -> None:
@@ -78,6 +102,11 @@ class Reach(Protocol):
 
     @property
     def place(self) -> str: ...
+
+    @property
+    def exchange(self) -> TokenExchange | None:
+        """How callers' tokens are exchanged for those of the server; None if it is called in no caller's name."""
+        return None
 
     def link(self, group: JobGroup, hear: HandleMessage) -> Link:
         """A link for a session. Its incoming messages are read in `group`."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dragoman.agents.mcp.link import Away, HandleMessage, Link
 from dragoman.agents.program.pipes import ErrorLog
 from dragoman.dialects.mcp import client
-from dragoman.dialects.mcp.client import ServerResponse
+from dragoman.dialects.mcp.client import OutgoingRequest, ServerResponse
 from dragoman.model.errors import InvalidAgentResponse
 from dragoman.telemetry.job_group import JobGroup
 
@@ -39,6 +39,8 @@ READ_BYTES = 8192
 
 class ProgramReach:
     """A program of `words` that sees `environ`. `name` is the server's, for the log."""
+
+    exchange = None  # a program is started with its secrets, and called in nobody's name
 
     def __init__(self, name: str, words: tuple[str, ...], environ: Mapping[str, str]) -> None:
         self.place = " ".join(words)
@@ -99,17 +101,25 @@ class ProgramLink:
     def note_version(self, version: str, *, changes: bool) -> None:
         """Do nothing: the program's messages are read from the start."""
 
-    async def ask(self, request_id: int, body: bytes) -> ServerResponse:
+    async def subscribe(self, request: OutgoingRequest) -> None:
+        """Write the request. Its notifications come among the other messages, and it ends with the program."""
+        await self.tell(request.body)
+
+    async def give_up(self, request: OutgoingRequest, reason: str) -> None:
+        """Write that nobody waits for the answer any more."""
+        await self.tell(client.cancelled(request.id, reason))
+
+    async def ask(self, request: OutgoingRequest) -> ServerResponse:
         """Write a request, and wait until its answer was read."""
         if self.over:
             raise Away(ENDED, f"{self._words[0]} has ended")
         waiting: asyncio.Future[ServerResponse] = asyncio.get_running_loop().create_future()
-        self._waiting[request_id] = waiting
+        self._waiting[request.id] = waiting
         try:
-            await self._write(body)
+            await self._write(request.body)
             return await waiting
         finally:
-            del self._waiting[request_id]
+            del self._waiting[request.id]
             if waiting.done() and not waiting.cancelled():
                 waiting.exception()  # the program ended before the request was written: the write raises that
 

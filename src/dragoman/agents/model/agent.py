@@ -3,105 +3,162 @@
 Invariant: the endpoint keeps nothing that a task needs. The conversation is in the store, and goes with each call.
 """
 
-from collections.abc import AsyncIterator
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from itertools import count
 
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.agents.breaker import State
+from dragoman.agents.acting_party import ActingParty
 from dragoman.agents.model import failures
-from dragoman.agents.model.answer import AnswerCalls, ModelAnswer, RetryPolicy
-from dragoman.agents.model.endpoint import ModelEndpoint, check_endpoint
+from dragoman.agents.model.answer import AnswerCalls, ModelAnswer
+from dragoman.agents.model.endpoint import check_endpoint
+from dragoman.agents.model.pool import ModelPool, PoolEndpoint, RetryPolicy
+from dragoman.agents.model.probe import EndpointProbe
+from dragoman.agents.model.provider import provider_of
 from dragoman.agents.model.request import ChatMessage, ModelRequest, UnsendablePart, fetches, media_type, unsendable
-from dragoman.agents.model.tool_loop import Calling, Round, Transcript, with_unique_ids
-from dragoman.agents.tools import Tools
+from dragoman.agents.model.tool_loop import ToolLoop, pending_call
+from dragoman.agents.tools import ModelTool, Tools
+from dragoman.client.token_exchange import TokenExchange
 from dragoman.config import Model
 from dragoman.dialects import json_bounds
 from dragoman.engine.api import CheckResult, Run, Runner, Traits, Unreadable
+from dragoman.engine.switches import ALL_SWITCHED, Switches
 from dragoman.model.card import Profile
-from dragoman.model.errors import A2AError
+from dragoman.model.errors import A2AError, AgentOffline
 from dragoman.model.message import Artifact, Message, Part
+from dragoman.model.task import Record
 from dragoman.telemetry.job_group import JobGroup
 
 
 class ChatAgent(Runner):
-    """The model of the table `model`, whose endpoint is given the `key`.
+    """The model of the table `model`, at the endpoints of the `pool`.
 
-    A run that a crash interrupted begins its answer again and replaces what was emitted; with tools, it resumes after
-    the last call.
+    A run that a crash interrupted begins its answer again and replaces what was emitted. With tools, its answers and
+    its calls are steps: it goes on after the last one that is recorded.
     """
 
     def __init__(
         self,
         profile: Profile,
         model: Model,
-        key: str = "",
+        pool: ModelPool,
         *,
         tools: Tools | None = None,
         retry: RetryPolicy | None = None,
     ) -> None:
         self.profile = profile
-        self.traits = Traits(restartable=True, one_message=True, may_refuse=True)
+        self.traits = Traits(
+            restartable=True,
+            one_message=True,
+            may_refuse=True,
+            exchanges=any(each.model.exchanges for each in pool.endpoints)
+            or (tools is not None and bool(tools.exchanges)),
+            step_uncertain=model.step_uncertain,
+            provider=provider_of(model.url),
+        )
         self._model = model
-        self._asking = ModelRequest(model)
-        self._endpoint = ModelEndpoint(model, key)
+        self.pool = pool
         self._tools = tools
+        self._group: JobGroup | None = None
+        self._probing: asyncio.Task[None] | None = None
         retry = retry or RetryPolicy(retries=model.retries, wait_max_s=model.retry_wait_s)
-        self._calls = AnswerCalls(profile.id, model, self._endpoint, retry)
+        self._calls = AnswerCalls(profile.id, self.pool, retry)
 
     @property
     def offline(self) -> bool:
-        """Whether sends are refused, because the endpoint does not answer and no call may be made yet."""
-        return self._endpoint.breaker.wait_s > 0
+        """Whether sends are refused, because no endpoint answers and no call may be made yet, or all are switched."""
+        return self.pool.wait_s > 0 or self.pool.out_of_service
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The names of its endpoints; none if it has one."""
+        return tuple(each.name for each in self.pool.endpoints if each.name)
+
+    @property
+    def endpoints(self) -> Sequence[PoolEndpoint]:
+        """Its endpoints, if there are several."""
+        return self.pool.endpoints if len(self.pool.endpoints) > 1 else ()
+
+    def heed(self, switches: Switches) -> None:
+        """Ask no endpoint that operators have switched from now on."""
+        self.pool.heed(self.profile.id, switches)
 
     @property
     def degraded(self) -> str | None:
-        """Why it cannot answer, or not with all of its tools, as far as the latest calls show."""
-        if self._endpoint.breaker.state is not State.CLOSED:
+        """Why it cannot answer, or not with all of its endpoints and tools, as far as the latest calls show."""
+        if (away := self.pool.held_back) and (one := len(self.pool.endpoints)) == 1:
             return "its endpoint does not answer: calls are held back for a while"
+        if away:
+            named = ", ".join(each.name for each in away)
+            return f"{len(away)} of its {one} endpoints do not answer: calls to {named} are held back for a while"
         return None if self._tools is None else self._tools.degraded
 
     def refusal(self) -> A2AError:
         """The error for a send while it is offline."""
-        return self._endpoint.breaker.refusal(self.profile.id)
+        if self.pool.out_of_service:
+            return AgentOffline(self.profile.id, ALL_SWITCHED)
+        return min((each.endpoint.breaker for each in self.pool.endpoints), key=lambda each: each.wait_s).refusal(
+            self.profile.id
+        )
 
     async def open(self, group: JobGroup) -> None:
-        """Open the tools. The endpoint needs no opening: it connects with the first call."""
+        """Open the tools. An endpoint needs no opening: it connects with the first call. Several are looked at."""
+        self._group = group
+        if len(self.pool.endpoints) > 1:
+            probe = EndpointProbe(self.profile.id, self.pool, random.random)
+            self._probing = group.keep(f"endpoints: {self.profile.id}", probe.watch)
         if self._tools is not None:
             await self._tools.open(group)
 
     async def close(self) -> None:
         """Close the endpoint's connections and the tools."""
-        await self._endpoint.close()
+        self._group = None
+        if self._probing is not None:
+            self._probing.cancel()
+        await asyncio.gather(*(each.endpoint.close() for each in self.pool.endpoints))
         if self._tools is not None:
             await self._tools.close()
 
+    def stopped(self, record: Record) -> None:
+        """Give up a call that waited for the caller of a task, which was canceled meanwhile."""
+        if self._tools is not None and self._group is not None and (handle := pending_call(record)):
+            self._group.create_task(self._tools.give_up(handle))
+
     async def check(self) -> AsyncIterator[CheckResult]:
-        """Check whether the endpoint is there, accepts this server's key, and has the model; then check the tools."""
-        async for finding in check_endpoint(self._endpoint, self._model.model):
-            yield finding
+        """Check whether each endpoint is there, accepts its key, and has its model; then check the tools."""
+        for each in self.pool.endpoints:
+            async for finding in check_endpoint(each.endpoint, each.model.model):
+                yield replace(finding, what=f"{each.name}: {finding.what}") if each.name else finding
+            if self._group is None:
+                await each.endpoint.close()
         if self._tools is not None:
             async for finding in self._tools.check():
                 yield finding
 
     async def run(self, run: Run) -> None:
         """Have the model answer the message of the task."""
-        asking, model = self._asking, self._model
+        acting = ActingParty(run, run.head.agent) if self.traits.exchanges else None
+        if acting is not None:
+            await acting.ensure(self._exchanges)
+        model = self._model
         message = await self._fetch_files(run)
         history = await run.history(model.history_messages) if model.history_messages else ()
         try:
-            messages = asking.conversation(message, history)
+            messages = self.pool.first.requests.conversation(message, history)
         except UnsendablePart as error:
             raise failures.unsendable(error) from error
         if self._tools is None:
-            answer = await self._calls.answer(run, asking.body(messages, ()), "result")
+            answer = await self._calls.answer(run, lambda requests: requests.body(messages, ()), "result")
             if answer.usage is not None:
                 run.usage(answer.usage)
             if answer.calls:
                 raise failures.failed(f"{run.head.agent} calls tools that it was not given.", "model_unreadable")
         else:
-            answer = await self._answer_with_tools(run, self._tools, messages)
+            answer = await self._answer_with_tools(run, self._tools, messages, acting)
         await self._finish(run, answer)
 
     async def _fetch_files(self, run: Run) -> Message:
@@ -120,33 +177,45 @@ class ChatAgent(Runner):
             parts.append(part)
         return replace(message, parts=tuple(parts))
 
-    async def _answer_with_tools(self, run: Run, tools: Tools, messages: list[ChatMessage]) -> ModelAnswer:
-        """Make the model's tool calls, and return the answer that follows the last of them."""
-        transcript = Transcript(run)
-        calling = Calling(run, tools, transcript)
+    @property
+    def _exchanges(self) -> tuple[TokenExchange, ...]:
+        """How callers' tokens are exchanged for those of the endpoints and the tools."""
+        return (*self.pool.exchanges, *(() if self._tools is None else self._tools.exchanges))
+
+    async def _answer_with_tools(
+        self, run: Run, tools: Tools, messages: list[ChatMessage], acting: ActingParty | None
+    ) -> ModelAnswer:
+        """Make the model's tool calls, and return the answer that follows the last of them.
+
+        `acting` has tokens for the caller before each step, since nobody can be asked within one.
+        """
+        loop = ToolLoop(run, tools, acting)
         offered = await tools.list_tools()
         for number in count(1):
-            round_ = transcript.round(number)
-            if round_ is None:
-                answer = await self._calls.answer(
-                    run,
-                    self._asking.body(messages, offered),
-                    "result" if number == 1 else f"result-{number}",
-                    first=number == 1,
-                )
-                if answer.usage is not None:
-                    run.usage(answer.usage)
-                if not answer.calls:
-                    return answer
-                if number > self._model.tool_rounds:
-                    text = f"{run.head.agent} called tools {self._model.tool_rounds} times without reaching an answer."
-                    raise failures.failed(text, "model_tool_rounds")
-                round_ = Round(answer.text, with_unique_ids(answer.calls, number), answer.usage)
-                transcript.keep_round(number, round_)
-            elif round_.usage is not None:
-                run.usage(round_.usage)
-            messages += await calling.round(number, round_, offered)
+            if acting is not None:
+                await acting.ensure(self._exchanges)
+            answer = await loop.take_answer(number, partial(self._ask_model, run, number, messages, offered))
+            if isinstance(answer, ModelAnswer):
+                return answer
+            messages += await loop.make_calls(number, answer)
         raise AssertionError("unreachable: the rounds are counted")
+
+    async def _ask_model(
+        self, run: Run, number: int, messages: list[ChatMessage], offered: tuple[ModelTool, ...]
+    ) -> ModelAnswer:
+        """Ask the model, for the time of that number in this task."""
+        artifact_id = "result" if number == 1 else f"result-{number}"
+
+        def write_body(requests: ModelRequest) -> bytes:
+            return requests.body(messages, offered)
+
+        answer = await self._calls.answer(run, write_body, artifact_id, first=number == 1)
+        if answer.usage is not None:
+            run.usage(answer.usage)
+        if answer.calls and number > self._model.tool_rounds:
+            text = f"{run.head.agent} called tools {self._model.tool_rounds} times without reaching an answer."
+            raise failures.failed(text, "model_tool_rounds")
+        return answer
 
     async def _finish(self, run: Run, answer: ModelAnswer) -> None:
         """Settle the task by how the answer ended. Raises Ended unless the answer is whole."""

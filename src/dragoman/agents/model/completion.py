@@ -75,15 +75,9 @@ class _Choice(Struct):
     finish_reason: str | None = None
 
 
-class _Usage(Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    total_tokens: int | None = None
-
-
 class _Chunk(Struct):
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     error: Any = None
     object: Any = None
 
@@ -96,7 +90,8 @@ class CompletionParser:
 
     `whole`: the model has ended its answer, or the endpoint its stream. `finish` is why the model stopped, as the API
     spells it. `begun`: something of the answer itself has arrived. Reasoning is not part of the answer. The tokens are
-    those of `model`, as the operator names it.
+    those of `model`, as the operator names it, at `upstream`. `usage_fault` says why a report of them cannot be read,
+    which spoils no answer.
     """
 
     __slots__ = (
@@ -105,23 +100,27 @@ class CompletionParser:
         "_model",
         "_plain",
         "_rest",
+        "_upstream",
         "_waiting",
         "begun",
         "calls",
         "finish",
         "refusal",
         "usage",
+        "usage_fault",
         "whole",
     )
 
-    def __init__(self, model: str = "") -> None:
+    def __init__(self, model: str = "", upstream: str = "") -> None:
         self.begun = False
         self.whole = False
         self.finish = ""
         self.refusal = ""
         self.calls: list[Called] = []
         self.usage: Usage | None = None
+        self.usage_fault = ""
         self._model = model
+        self._upstream = upstream
         self._waiting: list[str] = []
         self._rest = b""
         self._held = b""
@@ -256,13 +255,28 @@ class CompletionParser:
                         self._call(call)
             if choice.finish_reason:
                 self.finish = choice.finish_reason
-        if (usage := chunk.usage) is not None:
-            given, made = usage.prompt_tokens or 0, usage.completion_tokens or 0
-            self.usage = Usage.of(given, made, usage.total_tokens or None, self._model)
+        if chunk.usage is not None:
+            self._take_usage(chunk.usage)
         if chunk.error is not None:
             raise Faulted(fault_of(chunk.error))
         if chunk.object == "error":  # some versions of vLLM report an error this way
             raise Faulted(ApiFault("the endpoint reported an error"))
+
+    def _take_usage(self, told: Any) -> None:
+        """Take a report of tokens, which counts all of the answer so far."""
+        try:
+            given, made, total = (
+                _number(told, name) for name in ("prompt_tokens", "completion_tokens", "total_tokens")
+            )
+            cached = _cached(told)
+        except ValueError as error:
+            self.usage_fault = str(error)
+            self.usage = Usage.unknown(self._model, self._upstream)
+            return
+        if cached > max(given, 0):
+            self.usage_fault = f"it names {cached} cached tokens of {given}"
+            cached = 0
+        self.usage = Usage.of(given, made, total or None, self._model, cached_tokens=cached, upstream=self._upstream)
 
     def _call(self, delta: _CallDelta) -> None:
         """Add a piece of a call. The id and the name come with the first piece, arguments with all.
@@ -294,6 +308,24 @@ class CompletionParser:
     def _unreadable(data: bytes) -> NoCompletion:
         more = "…" if len(data) > SHOWN_BYTES else ""
         return NoCompletion(f"expected a chat completion, got {data[:SHOWN_BYTES]!r}{more}")
+
+
+def _number(told: Any, name: str) -> int:
+    """A number of a report of tokens; 0 if it is not there. Raises ValueError if it is none."""
+    value = told.get(name) if isinstance(told, dict) else told
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
+        raise ValueError(f"{name} is {value!r:.40}")
+    return int(value)
+
+
+def _cached(told: Any) -> int:
+    """Those of the tokens that go in which a cache had: OpenAI's field, DeepSeek's, or Moonshot's."""
+    details = told.get("prompt_tokens_details")
+    if isinstance(details, dict) and details.get("cached_tokens") is not None:
+        return _number(details, "cached_tokens")
+    return _number(told, "prompt_cache_hit_tokens") or _number(told, "cached_tokens")
 
 
 def _begins_events(said: bytes) -> bool:

@@ -5,8 +5,9 @@ streams are open at once, and each is closed by its reader. No request of a chec
 """
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -14,9 +15,16 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.agents.breaker import Breaker, State
+from dragoman.agents.configured_credentials import ConfiguredCredentials
+from dragoman.agents.exchange_check import check_exchange
+from dragoman.agents.masking import NO_MASKING, Masking
+from dragoman.client.credentials import Authorized, Credentials
+from dragoman.client.errors import NoToken
+from dragoman.client.http import HttpClient
+from dragoman.client.token_exchange import TokenExchange, present_subject
 from dragoman.config import Model
 from dragoman.engine.api import CheckResult
-from dragoman.net.egress import Egress, Flow, HttpReply, checked
+from dragoman.net.egress import OPERATORS_RULES, Egress, EgressRules, Flow, HttpReply, checked
 from dragoman.net.errors import EgressError
 from dragoman.telemetry.coalescing import about
 
@@ -30,26 +38,45 @@ LOOK_S = 4.0
 
 COMPLETIONS = "/chat/completions"
 
+NOTHING_PASSED: Mapping[str, str] = MappingProxyType({})
+
 NAMED_MAX = 8
 """The most model names listed as alternatives."""
 
 
 class ModelEndpoint:
-    """The endpoint of the table `model`, which is given the `key`. Belongs to the event loop in which it is opened."""
+    """The endpoint of the table `model`, whose `key` is the secret of its credentials: the key that the endpoint is
+    given, or the client secret for which an issuer gives tokens. Connections are made under the `rules`.
 
-    def __init__(self, model: Model, key: str) -> None:
+    Belongs to the event loop in which it is opened.
+    """
+
+    def __init__(self, model: Model, key: str, rules: EgressRules = OPERATORS_RULES) -> None:
         self.breaker = Breaker(model.failures, model.pause_s)
         self.key = key
         self._model = model
+        self._issuer: ConfiguredCredentials | None = None
+        """Makes the tokens with which it is called; None if it is called with the key, or with nothing."""
+        if model.credentials is not None and model.credentials.token_url is not None:
+            self._issuer = ConfiguredCredentials(model.credentials, key)
+        self._rules = rules
         self._to = completions_url(model.url)
         self._egress: Egress | None = None
+        self._tokens: Credentials | None = None
 
-    def request_completion(self, body: bytes, traceparent: str | None) -> AbstractAsyncContextManager[Flow]:
-        """Request a completion. Raises EgressError."""
-        headers = {**self._headers, "Content-Type": "application/json", "Accept": "text/event-stream, application/json"}
+    def request_completion(
+        self, body: bytes, traceparent: str | None, passed: Mapping[str, str] = NOTHING_PASSED
+    ) -> AbstractAsyncContextManager[Flow]:
+        """Request a completion, with the caller's headers that are `passed` on. Raises EgressError or NoToken."""
+        headers = {
+            **passed,
+            **self._headers,
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream, application/json",
+        }
         if traceparent:
             headers["traceparent"] = traceparent
-        return self._out.stream(
+        return self._client.stream(
             "POST",
             self._to,
             head_timeout_s=self._model.answer_s,
@@ -77,21 +104,38 @@ class ModelEndpoint:
         if held_back:
             log.info("model %s: %s answers again", name, self.place, extra=about(name, agent=name, breaker="closed"))
 
+    @property
+    def exchange(self) -> TokenExchange | None:
+        """How callers' tokens are exchanged for those of the endpoint; None if they are not."""
+        tokens = self._own_tokens
+        return tokens if isinstance(tokens, TokenExchange) else None
+
+    @property
+    def masking(self) -> Masking:
+        """Removes what the endpoint is shown in the present caller's name from what it says."""
+        exchange = self.exchange
+        return NO_MASKING if exchange is None else Masking(exchange.shown_for(present_subject.get()))
+
     async def models(self) -> HttpReply:
-        """Fetch the list of models, over a separate connection: the agent need not be open. Raises EgressError."""
+        """Fetch the list of models, over a separate connection: the agent need not be open.
+
+        Raises EgressError or NoToken.
+        """
         return await self._get(models_url(self._model.url))
 
     async def probe(self) -> HttpReply:
         """Send GET to the URL of completions, which requests no completion.
 
-        This call, too, has a separate connection. Raises EgressError.
+        This call, too, has a separate connection. Raises EgressError or NoToken.
         """
         return await self._get(self._to)
 
     async def _get(self, url: str) -> HttpReply:
-        egress = Egress()
+        egress = self._rules.make_egress()
         try:
-            return await egress.request("GET", url, timeout_s=LOOK_S, headers=self._headers)
+            tokens = None if self._issuer is None else self._issuer.make(egress)
+            client: HttpClient = egress if tokens is None else Authorized(egress, tokens)
+            return await client.request("GET", url, timeout_s=LOOK_S, headers=self._headers)
         finally:
             await egress.close()
 
@@ -111,20 +155,31 @@ class ModelEndpoint:
 
     async def close(self) -> None:
         """Close every connection."""
-        egress, self._egress = self._egress, None
+        egress, self._egress, self._tokens = self._egress, None, None
         if egress is not None:
             await egress.close()
 
     @property
     def _out(self) -> Egress:
         if self._egress is None:
-            self._egress = Egress(connections_max=CONNECTIONS_MAX)
+            self._egress = self._rules.make_egress(connections_max=CONNECTIONS_MAX)
         return self._egress
+
+    @property
+    def _own_tokens(self) -> Credentials | None:
+        if self._tokens is None and self._issuer is not None:
+            self._tokens = self._issuer.make(self._out)
+        return self._tokens
+
+    @property
+    def _client(self) -> HttpClient:
+        tokens = self._own_tokens
+        return self._out if tokens is None else Authorized(self._out, tokens)
 
     @property
     def _headers(self) -> dict[str, str]:
         credentials = self._model.credentials
-        if not self.key:
+        if not self.key or self._issuer is not None:
             return {}
         if credentials is None or credentials.header is None:
             return {"Authorization": f"Bearer {self.key}"}
@@ -144,11 +199,21 @@ def models_url(url: str) -> str:
 async def check_endpoint(endpoint: ModelEndpoint, model: str) -> AsyncIterator[CheckResult]:
     """Yield the findings one after the other, until something is wrong."""
     where = endpoint.place
+    if (exchange := endpoint.exchange) is not None:
+        yield CheckResult(True, f"{where} is called with tokens for its callers: whether it accepts them was not tried")
+        async for finding in check_exchange(exchange):
+            yield finding
+        return
     try:
         reply = await endpoint.models()
         let_in = reply.status not in (401, 403) and not _refuses(await endpoint.probe())
     except EgressError as error:
         yield CheckResult(False, str(error), f"is the endpoint running, and is {where} the right address?")
+        return
+    except NoToken as error:
+        yield CheckResult(
+            False, str(error), "see whether token_url, client_id and the secret of `credentials` are right"
+        )
         return
     if not let_in:
         said = "does not take the key" if endpoint.key else "asks for a key"

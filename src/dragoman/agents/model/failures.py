@@ -8,7 +8,9 @@ import re
 from collections.abc import Mapping
 from math import ceil
 
+from dragoman.agents.acting_party import NOT_EXCHANGED
 from dragoman.agents.model.completion import ApiFault
+from dragoman.client.errors import ExchangeRefused, NoToken
 from dragoman.engine.api import Ended
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
@@ -30,6 +32,9 @@ _AGAIN = frozenset({408, 409, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 _OVERLOADED = frozenset({503, 529})
 """Statuses that mean that nothing was done."""
 
+_WAITED_FOR = frozenset({502, 504, 524})
+"""Statuses of a proxy that got no answer, or waited for too long: the model may have worked, and charges for that."""
+
 _FILTERED = ("content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation")
 _SPENT = ("insufficient_quota", "billing_hard_limit_reached", "insufficient_credits")
 _TOO_LONG = ("context_length_exceeded", "string_above_max_length")
@@ -41,16 +46,42 @@ _SECRET = re.compile(r"\b(?:sk|pk|rk|gsk|xai|key|Bearer)[-_ ][A-Za-z0-9_*.-]{4,}
 class Trouble(Exception):
     """One call of the model failed. `ended` is how the task ends if the call is not repeated.
 
-    `again`: another call may succeed, after `after_s` if the endpoint said how long. `down`: the endpoint is away or
-    unwell.
+    `again`: another call may succeed, after `after_s` if the endpoint said how long. `elsewhere`: a call of another
+    endpoint may succeed, because the trouble is with this one and not with the request. `taken`: the endpoint may have
+    worked on the request. `down`: it is away or unwell. `charged`: it may charge for tokens although it answered with
+    an error. `why` is for the operator.
     """
 
-    def __init__(self, ended: Ended, *, again: bool = False, after_s: float | None = None, down: bool = False) -> None:
+    def __init__(
+        self,
+        ended: Ended,
+        *,
+        again: bool = False,
+        after_s: float | None = None,
+        elsewhere: bool | None = None,
+        taken: bool = False,
+        down: bool = False,
+        charged: bool = False,
+    ) -> None:
         super().__init__(ended.reason)
         self.ended = ended
         self.again = again
         self.after_s = after_s
+        self.elsewhere = again if elsewhere is None else elsewhere
+        self.taken = taken
         self.down = down
+        self.charged = charged
+        self.why = ""
+
+    @property
+    def silent(self) -> bool:
+        """Whether the endpoint gave no answer, or not all of one, rather than an error."""
+        return self.ended.reason in ("model_unreachable", "model_timeout", "model_broken")
+
+    def explain(self, why: str) -> "Trouble":
+        """The same, with words for the operator."""
+        self.why = " ".join(why.split())
+        return self
 
 
 def failed(text: str, reason: str, retry_after_s: float | None = None) -> Ended:
@@ -83,8 +114,22 @@ def unreachable(name: str, again_s: float | None = AGAIN_S) -> Ended:
 def lost(name: str, error: EgressError) -> Trouble:
     """No answer arrived, or it was cut off."""
     if isinstance(error, TimedOut):
-        return Trouble(failed(f"{name} took too long: send again later.", "model_timeout"), again=True, down=True)
-    return Trouble(_broken(name) if error.sent else unreachable(name), again=True, down=True)
+        late = failed(f"{name} took too long: send again later.", "model_timeout")
+        return Trouble(late, again=True, taken=True, down=True)
+    return Trouble(_broken(name) if error.sent else unreachable(name), again=True, taken=error.sent, down=True)
+
+
+def not_let_in(name: str, error: NoToken) -> Trouble:
+    """There is no token for the endpoint, so that it was not called."""
+    match error:
+        case ExchangeRefused():
+            text = f"{name} is called in your name, and your token is not accepted for that: send it with another one."
+            return Trouble(failed(text, NOT_EXCHANGED))
+        case NoToken(permanent=True):
+            text = f"{name} does not let this server in: its operator has to check the credentials."
+            return Trouble(failed(text, "model_refused_server"), elsewhere=True)
+        case _:
+            return Trouble(unreachable(name), again=True, down=True)
 
 
 def _broken(name: str) -> Ended:
@@ -93,13 +138,13 @@ def _broken(name: str) -> Ended:
 
 def cut(name: str) -> Trouble:
     """The stream ended before the answer did."""
-    return Trouble(_broken(name), again=True, down=True)
+    return Trouble(_broken(name), again=True, taken=True, down=True)
 
 
-def unreadable(name: str) -> Trouble:
-    """The response is not an answer of this API."""
+def unreadable(name: str, *, begun: bool) -> Trouble:
+    """The response is not an answer of this API, or not from some place on if it had `begun` as one."""
     text = f"{name} gave an answer that cannot be read. Its operator finds it in the log."
-    return Trouble(failed(text, "model_unreadable"), down=True)
+    return Trouble(failed(text, "model_unreadable"), elsewhere=True, taken=begun, down=True)
 
 
 def classify_fault(
@@ -112,10 +157,10 @@ def classify_fault(
     if code in _SPENT or status == 402:
         text = f"{name} takes no tasks: its operator's credit is used up."
         after = after_s(headers, now_s)
-        return Trouble(failed(text, "model_spent", SPENT_S if after is None else after))
+        return Trouble(failed(text, "model_spent", SPENT_S if after is None else after), elsewhere=True)
     if status in (401, 403):
         text = f"{name} does not let this server in: its operator has to check the credentials."
-        return Trouble(failed(text, "model_refused_server"))
+        return Trouble(failed(text, "model_refused_server"), elsewhere=True)
     if code in _TOO_LONG or "maximum context length" in fault.message:
         text = f"The conversation is too long for {name}: send less, or begin another context."
         return Trouble(failed(text, "model_context_too_long"))
@@ -126,13 +171,16 @@ def classify_fault(
         down = status != 409
         text = f"{name} failed: the endpoint of its model has a fault of its own. Send again later."
         again_s = AGAIN_S if after is None and status in _OVERLOADED else after
-        return Trouble(failed(text, "model_failed", again_s), again=True, after_s=after, down=down)
+        taken = status != 503 or after is None
+        charged = status in _WAITED_FOR
+        ended = failed(text, "model_failed", again_s)
+        return Trouble(ended, again=True, after_s=after, taken=taken, down=down, charged=charged)
     if status == 404:
         text = f"{name} is set up wrong: its endpoint is elsewhere or has no such model. Its operator can fix it."
-        return Trouble(failed(text, "model_not_found"))
+        return Trouble(failed(text, "model_not_found"), elsewhere=True)
     if 300 <= status < 400:
         text = f"{name} is set up wrong: its endpoint has moved. Its operator can fix it."
-        return Trouble(failed(text, "model_moved"))
+        return Trouble(failed(text, "model_moved"), elsewhere=True)
     return Trouble(failed(_with(f"{name} does not take this request", redact(fault.message, key)), "model_bad_request"))
 
 

@@ -1,170 +1,285 @@
 """The tool calls of a model: made one after the other, reported to the caller, answered to the model, and recorded.
 
-Invariant: whatever the outcome of a call, the model is told. A round is noted before its first call is made, a call
-before it is made, and a result before the model reads it. So a resumed run says the same to the model, asks nothing
-twice, and makes a call that may have side effects at most once.
+Invariant: an answer that calls tools is a step of the task, and so is each of its calls. A step is recorded before
+anything goes out that follows from it: the next call, or the next question to the model. So a later run tells the
+model the same and asks nothing twice, and makes only that call again whose outcome is unknown. The terms of a call (see
+`RecordedCall`) are recorded with the answer: neither a changed configuration nor a server that is away moves a step to
+another place.
+
+A call that is pending with its first answer takes further steps, each recorded before the next: so a later run goes on
+with it. Questions of the tool to the caller come between them.
+
+The last answer, which calls nothing, is no step: only the end of the task follows it, in the same write.
 """
 
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from dragoman.agents.acting_party import ActingParty
 from dragoman.agents.content import readable_json
+from dragoman.agents.model.answer import ModelAnswer
+from dragoman.agents.model.caller_questions import (
+    UnreadableAnswer,
+    approval_question,
+    approves,
+    read_answer,
+    tool_question,
+    words_of,
+)
 from dragoman.agents.model.completion import Called
+from dragoman.agents.model.earlier_notes import EarlierNotes
 from dragoman.agents.model.request import ChatMessage
-from dragoman.agents.tools import ModelTool, ToolReport, Tools
+from dragoman.agents.python.step_values import TEXT_FORM, parts_of_result, result_of_parts
+from dragoman.agents.tools import ToolAnswer, ToolPending, ToolQuestion, ToolReport, ToolResult, Tools
 from dragoman.engine.api import Run
-from dragoman.model.message import Artifact, Message, Part
-from dragoman.model.task import Usage
+from dragoman.engine.words import MODEL_STEP, Step, StepDone
+from dragoman.model.events import StepFailure, Stepped
+from dragoman.model.message import Artifact, Part
+from dragoman.model.task import Record
+
+TOOL_FAILED = "ToolFailed"
+"""The type of the failure of a call."""
 
 CUT = "It is not known whether this call was carried out: the server stopped meanwhile. It was not made again."
 UNREAD = "The arguments are not a JSON object: nothing was called."
 
-YES = frozenset({"yes", "y", "ok", "okay", "true", "approve", "approved", "allow", "go ahead"})
-"""The answers that approve a call; any other answer does not."""
+ENDLESS = "Its server asks without end: the call was given up."
+
+LEGS_MAX = 100
+"""The most steps that one call takes: a faulty server may always ask for more."""
+
+ASKS_MAX = 5
+"""How often the caller is asked the same question of a tool, if the answers do not fit it."""
+
+PENDING_FORM = "pending"
+"""The form of a step's result that is a pending call, as the text of a ToolPending in JSON."""
+
+NAME_CHARACTERS = 64
+_NO_NAME = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
+
+
+PENDING_NOTE = "pending-call"
+"""The note with the handle of the call that was going on elsewhere while the caller was asked for it last."""
+
+
+class RecordedCall(Struct, frozen=True):
+    """A call as it is recorded, with the terms on which it is made: whether the caller `approves` it first, and whether
+    it is made `at_most_once`."""
+
+    id: str
+    name: str
+    arguments: str
+    approves: bool = False
+    at_most_once: bool = False
 
 
 class Round(Struct, frozen=True):
-    """An answer of the model that calls tools: its text, its calls, and its cost."""
+    """An answer of the model that calls tools: its text, and its calls."""
 
     text: str
-    calls: tuple[Called, ...]
-    usage: Usage | None = None
+    calls: tuple[RecordedCall, ...]
 
 
 class CallOutcome(Struct, frozen=True):
-    """The result of a call, as the model reads it."""
+    """The outcome of a call, as the model reads it."""
 
     text: str
     error: bool = False
 
 
-class Transcript:
-    """The rounds of a run's task, including those of earlier runs."""
+class _LastAnswer(Exception):
+    """Leaves the step of an answer that calls no tool, so that it is not recorded."""
 
-    __slots__ = ("_noted", "_run")
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._noted: dict[str, str] = dict(run.record.note or {})
-
-    def round(self, number: int) -> Round | None:
-        """The model's answer in that round, if there was one."""
-        noted = self._noted.get(f"round-{number}")
-        return None if noted is None else msgspec.json.decode(noted, type=Round)
-
-    def keep_round(self, number: int, round_: Round) -> None:
-        """Record the model's answer of a round."""
-        self._note(f"round-{number}", round_)
-
-    def outcome(self, call: str) -> CallOutcome | None:
-        """The outcome of a call, if it has one."""
-        noted = self._noted.get(f"result-{call}")
-        return None if noted is None else msgspec.json.decode(noted, type=CallOutcome)
-
-    def keep_outcome(self, call: str, outcome: CallOutcome) -> None:
-        """Record the outcome of a call."""
-        self._note(f"result-{call}", outcome)
-
-    def begun(self, call: str) -> bool:
-        """Whether a call was made, or was about to be made when the run died."""
-        return f"begun-{call}" in self._noted
-
-    async def begin(self, call: str) -> None:
-        """Record that a call is about to be made. Returns when that is committed."""
-        self._note(f"begun-{call}", True)
-        await self._run.written()
-
-    def asked(self, call: str) -> bool:
-        """Whether the caller was asked about a call. If so, asking again finds the recorded answer."""
-        return f"asked-{call}" in self._noted
-
-    async def ask_approval(self, call: str, called: Called, arguments: dict[str, Any]) -> tuple[bool, str]:
-        """Ask the caller to approve a call. Returns whether it does, and its words."""
-        if not self.asked(call):
-            self._note(f"asked-{call}", True)
-        answer = await self._run.ask((_question(called, arguments),))
-        said = _words_of(answer)
-        return said.strip().strip(".!").lower() in YES, said
-
-    def _note(self, name: str, value: object) -> None:
-        text = msgspec.json.encode(value).decode()
-        self._noted[name] = text
-        self._run.note(**{name: text})
+    def __init__(self, answer: ModelAnswer) -> None:
+        super().__init__()
+        self.answer = answer
 
 
-class Calling:
-    """Makes the calls of one run."""
+class ToolLoop:
+    """The rounds of one run: each is an answer of the model, and the calls in it.
 
-    __slots__ = ("_run", "_tools", "_transcript")
+    `acting` gets tokens for the caller, if tools are called in its name.
+    """
 
-    def __init__(self, run: Run, tools: Tools, transcript: Transcript) -> None:
+    __slots__ = ("_acting", "_earlier", "_run", "_tools")
+
+    def __init__(self, run: Run, tools: Tools, acting: ActingParty | None = None) -> None:
         self._run = run
         self._tools = tools
-        self._transcript = transcript
+        self._acting = acting
+        self._earlier = EarlierNotes(run.notes)
 
-    async def round(self, number: int, round_: Round, offered: tuple[ModelTool, ...]) -> list[ChatMessage]:
+    async def take_answer(self, number: int, ask: Callable[[], Awaitable[ModelAnswer]]) -> Round | ModelAnswer:
+        """The round of that number, if it is recorded. Otherwise `ask` the model, and record its answer if that calls
+        tools; return it as it is if it calls none."""
+        if (noted := self._earlier.answer(number)) is not None:
+            if noted.usage is not None:
+                self._run.usage(noted.usage)
+            return self._round_of(number, noted.text, noted.calls)
+
+        async def execute(key: str) -> StepDone:
+            if number > 1:  # nothing came before the first, which goes out at once
+                await self._run.written()
+            answer = await ask()
+            if not answer.calls:
+                raise _LastAnswer(answer)
+            round_ = self._round_of(number, answer.text, with_unique_ids(answer.calls, number))
+            return StepDone(*parts_of_result(msgspec.to_builtins(round_), execute))
+
+        try:
+            stepped = await self._run.step(Step(MODEL_STEP, soon=True), execute)
+        except _LastAnswer as last:
+            return last.answer
+        return msgspec.convert(result_of_parts(stepped.result, stepped.form, execute), Round)
+
+    async def make_calls(self, number: int, round_: Round) -> list[ChatMessage]:
         """Make the calls of a round. Returns the messages for the model: its own words, and each outcome."""
-        known = {tool.name: tool for tool in offered}
         messages: list[ChatMessage] = [_spoken(round_)]
-        for at, called in enumerate(round_.calls):
-            outcome = await self._resolve(f"{number}.{at}", called, known.get(called.name))
+        for at, call in enumerate(round_.calls):
+            outcome = await self._resolve(f"{number}.{at}", call)
             text = f"Error: {outcome.text}" if outcome.error else outcome.text
-            messages.append({"role": "tool", "tool_call_id": called.id, "content": text})
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
         return messages
 
-    async def _resolve(self, call: str, called: Called, tool: ModelTool | None) -> CallOutcome:
-        transcript = self._transcript
-        arguments = _arguments(called.arguments)
-        refusal: str | None = None
-        needs = arguments is not None and self._tools.needs_approval(called.name)
-        if transcript.asked(call) or (needs and transcript.outcome(call) is None and not transcript.begun(call)):
-            approves, said = await transcript.ask_approval(call, called, arguments or {})
-            if not approves:
-                refusal = f"The user does not allow this call: {said}" if said else "The user does not allow this call."
-        outcome = transcript.outcome(call)
-        if outcome is None:
-            outcome = await self._make(call, called, arguments, tool, refusal)
-            transcript.keep_outcome(call, outcome)
-        return outcome
+    def _round_of(self, number: int, text: str, calls: Iterable[Called]) -> Round:
+        return Round(text, tuple([self._with_terms(called, f"{number}.{at}") for at, called in enumerate(calls)]))
 
-    async def _make(
-        self, call: str, called: Called, arguments: dict[str, Any] | None, tool: ModelTool | None, refusal: str | None
-    ) -> CallOutcome:
-        told = ToolReport(
-            id=called.id,
-            name=called.name,
-            arguments=readable_json(called.arguments if arguments is None else arguments),
+    def _with_terms(self, called: Called, number: str) -> RecordedCall:
+        """The call as it is recorded. `number` is that of its round and its own, as earlier versions noted it."""
+        approves = self._tools.needs_approval(called.name) and _arguments(called.arguments) is not None
+        earlier = self._earlier
+        return RecordedCall(
+            called.id,
+            called.name,
+            called.arguments,
+            approves=earlier.asked(number) or (approves and not earlier.begun(number)),
+            at_most_once=self._tools.at_most_once(called.name),
         )
+
+    async def _resolve(self, number: str, call: RecordedCall) -> CallOutcome:
+        refusal = await self._ask_approval(call) if call.approves else None
+        earlier = self._earlier
+        if (noted := earlier.outcome(number)) is not None:
+            return CallOutcome(noted.text, noted.error)
+        if refusal is None and earlier.begun(number):
+            refusal = CUT
+        return await self._make(number, call, refusal)
+
+    async def _ask_approval(self, call: RecordedCall) -> str | None:
+        """Ask the caller to approve a call. Returns why it is not made, in words for the model; None if it is."""
+        answer = await self._run.ask((approval_question(call.id, call.name, _arguments(call.arguments) or {}),))
+        if approves(answer):
+            return None
+        said = words_of(answer)
+        return f"The user does not allow this call: {said}" if said else "The user does not allow this call."
+
+    async def _make(self, number: str, call: RecordedCall, refusal: str | None) -> CallOutcome:
+        """Make a call, unless that is refused. Either way its outcome is a step."""
+        run, arguments = self._run, _arguments(call.arguments)
         fault = UNREAD if arguments is None else refusal
-        cut = self._transcript.begun(call)
-        if fault is None and cut and not (tool is not None and tool.repeatable):
-            fault = CUT
-        if fault is not None or arguments is None:
-            return await self._finish(told, CallOutcome(fault or UNREAD, error=True))
-        if not cut:
-            await told.send(self._run)
-            await self._transcript.begin(call)
-        result = await self._tools.call(self._run, called.name, arguments, called.id)
-        if result.parts:
-            parts = tuple(map(_readable, result.parts))
-            artifact = Artifact(artifact_id=f"tool-{call}", parts=parts, name=called.name)
-            await self._run.artifact(artifact, append=False, last_chunk=True)
-        return await self._finish(told, CallOutcome(result.text, result.error))
-
-    async def _finish(self, told: ToolReport, outcome: CallOutcome) -> CallOutcome:
-        ended = ToolReport(
-            id=told.id,
-            name=told.name,
-            arguments=told.arguments,
-            result=None if outcome.error else outcome.text,
-            error=outcome.text if outcome.error else None,
-            done=True,
+        report = ToolReport(
+            id=call.id, name=call.name, arguments=readable_json(call.arguments if arguments is None else arguments)
         )
-        await ended.send(self._run)
+        if fault is None:
+            await report.send(run)  # a run that repeats itself says nothing here if the call is recorded
+
+        async def make(key: str) -> ToolResult | ToolPending:
+            if fault is not None or arguments is None:
+                return ToolResult(text=fault or UNREAD, error=True)
+            await run.written()  # the answer, and the outcome of the call before, unless `at_most_once` has
+            return await self._tools.call(run, call.name, arguments, key)
+
+        await self._identify()
+        came = await self._take_step(number, call, report, make, once=call.at_most_once and fault is None)
+        for _ in range(LEGS_MAX):
+            if isinstance(came, CallOutcome):
+                return came
+            came = await self._go_on(number, call, report, came)
+        if isinstance(came, ToolPending):
+            await self._tools.give_up(came.handle)
+            came = CallOutcome(ENDLESS, error=True)
+        return came
+
+    async def _go_on(
+        self, number: str, call: RecordedCall, report: ToolReport, pending: ToolPending
+    ) -> CallOutcome | ToolPending:
+        """Go on with a pending call, once the caller has answered what its tool asks."""
+        answers: dict[str, ToolAnswer] = {}
+        if pending.questions and pending.repeatable and pending_call(self._run.record) != pending.handle:
+            self._run.note_soon(**{PENDING_NOTE: pending.handle})  # written with the question, for `pending_call`
+        try:
+            for question in pending.questions:
+                answers[question.id] = await self._ask_for_tool(call, question)
+            await self._run.written()  # what is pending, by which a later run goes on
+        except asyncio.CancelledError:
+            if self._run.canceled:  # else a later run goes on with it
+                await self._tools.give_up(pending.handle)
+            raise
+
+        async def resume(key: str) -> ToolResult | ToolPending:
+            return await self._tools.resume(self._run, _arguments(call.arguments) or {}, key, pending.handle, answers)
+
+        await self._identify()
+        return await self._take_step(number, call, report, resume, once=call.at_most_once and not pending.repeatable)
+
+    async def _identify(self) -> None:
+        """Have tokens for the caller, who cannot be asked within a step."""
+        if self._acting is not None:
+            await self._acting.ensure(self._tools.exchanges)
+
+    async def _ask_for_tool(self, call: RecordedCall, question: ToolQuestion) -> ToolAnswer:
+        """Ask the caller what a tool asks, again if the answer does not fit."""
+        unfit = ""
+        for _ in range(ASKS_MAX):
+            answer = await self._run.ask((tool_question(call.id, call.name, question, unfit),))
+            try:
+                return read_answer(question, answer)
+            except UnreadableAnswer as error:
+                unfit = str(error)
+        return ToolAnswer("cancel")
+
+    async def _take_step(
+        self,
+        number: str,
+        call: RecordedCall,
+        report: ToolReport,
+        go: Callable[[str], Awaitable[ToolResult | ToolPending]],
+        *,
+        once: bool,
+    ) -> CallOutcome | ToolPending:
+        """Take one step of a call, which `go` executes. The caller is told if the call is over with it."""
+        run = self._run
+
+        async def execute(key: str) -> StepDone:
+            came = await go(key)
+            if isinstance(came, ToolPending):
+                return StepDone(parts_of_result(msgspec.json.encode(came).decode(), execute)[0], PENDING_FORM)
+            if came.parts:
+                parts = tuple(map(_readable, came.parts))
+                artifact = Artifact(artifact_id=f"tool-{number}", parts=parts, name=call.name)
+                await run.artifact(artifact, append=False, last_chunk=True)
+            outcome = CallOutcome(came.text, came.error)
+            await _closing_report(report, outcome).send(run)
+            return _step_done(outcome)
+
+        stepped = await run.step(Step(_step_name(call.name), at_most_once=once, soon=True), execute)
+        if stepped.form == PENDING_FORM:
+            return msgspec.json.decode(result_of_parts(stepped.result, TEXT_FORM, execute), type=ToolPending)
+        outcome = _outcome_of(stepped)
+        if not stepped.attempts:  # the caller has said what came of it
+            await _closing_report(report, outcome).send(run)
         return outcome
+
+
+def pending_call(record: Record) -> str:
+    """The handle of the call that goes on elsewhere while it waits for its caller, or that is over since; or empty."""
+    return (record.note or {}).get(PENDING_NOTE, "")
 
 
 def with_unique_ids(calls: tuple[Called, ...], number: int) -> tuple[Called, ...]:
@@ -176,6 +291,40 @@ def with_unique_ids(calls: tuple[Called, ...], number: int) -> tuple[Called, ...
         taken.add(fresh)
         found.append(Called(fresh, called.name, called.arguments))
     return tuple(found)
+
+
+def _step_name(tool: str) -> str:
+    """The name of the step of a call. Models invent names, of which a step may not have every one."""
+    return _NO_NAME.sub("_", tool)[:NAME_CHARACTERS] or "tool"
+
+
+def _step_done(outcome: CallOutcome) -> StepDone:
+    if outcome.error:
+        return StepDone(failure=StepFailure(TOOL_FAILED, outcome.text))
+    return StepDone((Part(text=outcome.text),), TEXT_FORM)
+
+
+def _outcome_of(stepped: Stepped) -> CallOutcome:
+    """The outcome of a call as it is recorded; the caller's own words if the call was uncertain."""
+    failure = stepped.failure
+    if failure is None:
+        value = result_of_parts(stepped.result, stepped.form, _outcome_of)
+        return CallOutcome(value if isinstance(value, str) else msgspec.json.encode(value).decode())
+    if failure.type == TOOL_FAILED:
+        return CallOutcome(failure.text, error=True)
+    said = f" The user says: {failure.text}" if failure.text else ""
+    return CallOutcome(f"The server stopped during this call, which counts as failed.{said}", error=True)
+
+
+def _closing_report(report: ToolReport, outcome: CallOutcome) -> ToolReport:
+    return ToolReport(
+        id=report.id,
+        name=report.name,
+        arguments=report.arguments,
+        result=None if outcome.error else outcome.text,
+        error=outcome.text if outcome.error else None,
+        done=True,
+    )
 
 
 def _arguments(text: str) -> dict[str, Any] | None:
@@ -190,22 +339,13 @@ def _arguments(text: str) -> dict[str, Any] | None:
 def _spoken(round_: Round) -> ChatMessage:
     calls = [
         {
-            "id": called.id,
+            "id": call.id,
             "type": "function",
-            "function": {"name": called.name, "arguments": called.arguments or "{}"},
+            "function": {"name": call.name, "arguments": call.arguments or "{}"},
         }
-        for called in round_.calls
+        for call in round_.calls
     ]
     return {"role": "assistant", "content": round_.text or None, "tool_calls": calls}
-
-
-def _question(called: Called, arguments: dict[str, Any]) -> Part:
-    """The question for the caller. Programs find the call in the metadata."""
-    shown = msgspec.json.encode(arguments).decode()
-    return Part(
-        text=f"May I call {called.name} with {shown}? Answer yes or no.",
-        metadata={"toolCallId": called.id, "name": called.name, "args": readable_json(arguments)},
-    )
 
 
 def _readable(part: Part) -> Part:
@@ -214,13 +354,3 @@ def _readable(part: Part) -> Part:
         return part
     data = part.data if part.data is UNSET else readable_json(part.data)
     return replace(part, data=data, metadata=readable_json(part.metadata))
-
-
-def _words_of(answer: Message) -> str:
-    """The caller's answer in words. Data like `{"approved": true}` counts as an answer, too."""
-    for part in answer.parts:
-        if isinstance(part.data, dict) and isinstance(approved := part.data.get("approved"), bool):
-            return "yes" if approved else "no"
-        if isinstance(part.data, bool):
-            return "yes" if part.data else "no"
-    return answer.text

@@ -298,7 +298,10 @@ class Dialogue:
                 case wire.Reports(status):
                     await run.status(parts_of(status))
                 case wire.Uses(tokens):
-                    run.usage(Usage.of(tokens.input, tokens.output, tokens.total, tokens.model))
+                    used = Usage.of(
+                        tokens.input, tokens.output, tokens.total, tokens.model, cached_tokens=tokens.cached
+                    )
+                    run.usage(used)
                 case wire.CallsTool(call):
                     await call.send(run)
                 case wire.Rejects(why):
@@ -325,7 +328,7 @@ class Dialogue:
             known = self._known.popleft()
             if known.question != question:
                 raise _failed(UNASKED, "replay_mismatch")
-            self._feed.put(wire.answer_line(known.answer), last=False)
+            self._feed.put(wire.answer_line(self._run, known.answer), last=False)
             return False
         keeps = self._program.input == "lines"
         if not keeps:
@@ -344,7 +347,7 @@ class Dialogue:
         if self._child.ended.done():
             self._judge(self._child.ended.result())
             return True
-        self._feed.put(wire.answer_line(answer), last=False)
+        self._feed.put(wire.answer_line(self._run, answer), last=False)
         return False
 
     async def _await_exit(self) -> None:

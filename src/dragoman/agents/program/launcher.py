@@ -118,13 +118,14 @@ class Launcher:
         finally:
             self._lose()  # the spawner kills the programs that remain
         while self._processes:
-            process = self._processes.pop()
+            process = self._processes[-1]
             try:
                 await asyncio.to_thread(process.wait, CLOSE_S)
             except subprocess.TimeoutExpired:
                 log.warning("the spawner of programs, process %d, does not end: it is killed", process.pid)
                 process.kill()
                 await asyncio.to_thread(process.wait)
+            self._processes.remove(process)
 
     async def start(self, variables: Mapping[str, str]) -> Child:
         """Start the program. Raises OSError if it cannot be started."""
@@ -164,8 +165,7 @@ class Launcher:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         try:
-            with theirs:
-                self._processes.append(await asyncio.to_thread(_spawn, theirs))
+            await self._spawn(loop, theirs)
             async with asyncio.timeout(READY_S):
                 await loop.sock_sendall(ours, json.dumps(self._settings).encode() + b"\n")
                 answer = await loop.sock_recv(ours, 4096)
@@ -177,6 +177,17 @@ class Launcher:
         self._kept = b""
         self._link = ours
         loop.add_reader(ours.fileno(), self._receive)
+
+    async def _spawn(self, loop: asyncio.AbstractEventLoop, link: socket.socket) -> None:
+        """Start a spawner on a thread. Also where the caller is canceled, it is known before this returns."""
+        with link:
+            spawning = loop.run_in_executor(None, _start_spawner, link)
+            try:
+                await asyncio.shield(spawning)
+            finally:
+                await asyncio.wait((spawning,))
+                if spawning.exception() is None:
+                    self._processes.append(spawning.result())
 
     def _send(self, order: Mapping[str, object], fds: Sequence[int]) -> None:
         self._unsent.append((msgspec.json.encode(order) + b"\n", fds))
@@ -254,7 +265,7 @@ class Launcher:
         self._children.clear()
 
 
-def _spawn(link: socket.socket) -> "subprocess.Popen[bytes]":
+def _start_spawner(link: socket.socket) -> "subprocess.Popen[bytes]":
     """Start the spawner. It has a session of its own, so that Ctrl-C at a terminal reaches only the server."""
     script = str(Path(program_spawner.__file__))
     return subprocess.Popen(

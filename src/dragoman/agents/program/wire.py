@@ -33,10 +33,17 @@ class CallerMessage(Struct, frozen=True, omit_defaults=True):
     data: Any | UnsetType = UNSET
 
 
+class CallerAnswer(CallerMessage, frozen=True, omit_defaults=True):
+    """An answer with the `headers` of its request that the program lists: null if they are lost. It is never noted."""
+
+    headers: dict[str, str] | UnsetType | None = UNSET
+
+
 class TaskDocument(Struct, frozen=True, kw_only=True):
     """The input of a program: one line of JSON. `message` is whole; `text` and `data` are all that most programs need.
 
-    `answers` belong to the questions of earlier starts for the same task, in order.
+    `answers` belong to the questions of earlier starts for the same task, in order. `headers` are those of the request
+    with the newest message that the program lists: null if they are lost.
     """
 
     task_id: str
@@ -50,6 +57,7 @@ class TaskDocument(Struct, frozen=True, kw_only=True):
     principal: str
     answers: tuple[CallerMessage, ...] = ()
     history: tuple[Message, ...] = ()
+    headers: dict[str, str] | UnsetType | None = UNSET
 
 
 def caller_message(message: Message) -> CallerMessage:
@@ -75,13 +83,20 @@ def task_line(
             principal=run.principal.id,
             answers=tuple(answers),
             history=tuple(history),
+            headers=_headers(run),
         )
     )
 
 
-def answer_line(answer: CallerMessage) -> bytes:
+def answer_line(run: Run, answer: CallerMessage) -> bytes:
     """Encode the line that answers a question."""
-    return _line(answer)
+    return _line(CallerAnswer(answer.text, answer.parts, answer.data, _headers(run)))
+
+
+def _headers(run: Run) -> dict[str, str] | UnsetType | None:
+    if not run.sink.gives_headers:
+        return UNSET
+    return None if run.headers is None else dict(run.headers)
 
 
 def _line(value: Struct) -> bytes:
@@ -123,12 +138,16 @@ class Given(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ProgramTokens(Struct, frozen=True, forbid_unknown_fields=True):
-    """Tokens used since the last report; `total` defaults to the sum. `model` names the one that used them."""
+    """Tokens used since the last report; `total` defaults to the sum. `model` names the one that used them.
+
+    `cached` are those of `input` that a cache had.
+    """
 
     input: _Count = 0
     output: _Count = 0
     total: _Count | None = None
     model: str = ""
+    cached: _Count = 0
 
 
 class SaysText(Struct, frozen=True):

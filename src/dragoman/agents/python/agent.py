@@ -4,18 +4,48 @@ Invariant: every fault in the declaration of an agent or a skill is raised when 
 function and the fix. A function that passes can be called with one positional argument, the context.
 """
 
+import dis
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import partial
+from itertools import pairwise
+from types import CodeType
 from typing import Any, Literal, TypeVar, overload
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from dragoman.agents.content import Artifacts
-from dragoman.agents.python.context import Context, FinalWord
-from dragoman.agents.python.threads import Crossing, SyncContext, Threads
-from dragoman.config import DEADLINE_S_MAX, DEADLINE_S_MIN, DIRECT_WAIT_S_MAX, DIRECT_WAIT_S_MIN, agent_id_fault
-from dragoman.engine.api import DIRECT_WAIT_S, CheckResult, DirectMode, Reject, Run, Runner, Traits
+from dragoman.agents.content import Artifacts, json_of
+from dragoman.agents.python.context import Context
+from dragoman.agents.python.final_word import FinalWord
+from dragoman.agents.python.lifespan import read_lifespan
+from dragoman.agents.python.sync_context import SyncContext
+from dragoman.agents.python.threads import Crossing, Threads
+from dragoman.config import (
+    DEADLINE_S_MAX,
+    DEADLINE_S_MIN,
+    DIRECT_WAIT_S_MAX,
+    DIRECT_WAIT_S_MIN,
+    LIFESPAN_TIMEOUT_S_MAX,
+    LIFESPAN_TIMEOUT_S_MIN,
+    agent_id_fault,
+    check_header,
+    steps_version_fault,
+)
+from dragoman.engine.api import (
+    DIRECT_WAIT_S,
+    LIFESPAN_TIMEOUT_S,
+    CheckResult,
+    DirectMode,
+    Lifespan,
+    MemoryReach,
+    Reject,
+    Run,
+    Runner,
+    StepUncertain,
+    Traits,
+)
 from dragoman.model.card import VERSIONS, AgentExtension, AgentProvider, AgentSkill, Profile
 
 SkillFunction = (
@@ -25,18 +55,31 @@ SkillFunction = (
 )
 """An async generator, a coroutine function, or a plain function or generator, which runs in a thread."""
 
+LifespanFunction = (
+    Callable[[], AbstractAsyncContextManager[Any]] | Callable[["Agent"], AbstractAsyncContextManager[Any]]
+)
+"""A function with `@asynccontextmanager`. It takes nothing, or the agent."""
+
 F = TypeVar("F", bound=SkillFunction)
+C = TypeVar("C", bound=str)
 
 
 class Agent(Runner):
     """Python functions behind a card: each is a skill. Satisfies `Runner`.
 
-    `id` is the last segment of the agent's path. `direct` answers with one Message instead of a task. With "auto" a
-    run that a Message cannot hold, or that takes longer than `direct_wait_s`, becomes a task. A run that works for
-    longer than `deadline_s` at a stretch is stopped, and its task fails. `restartable`: a run that a crash
-    interrupted may be run again from its start. `one_message` takes no further message while the agent works.
-    `streams` False refuses streaming. `versions` are the official protocol versions that the agent is served in.
-    Card fields that are left out keep the defaults of `Profile`.
+    `id` is the last segment of the agent's path. `direct` answers with one Message instead of a task. With "auto" a run
+    that a Message cannot hold, or that takes longer than `direct_wait_s`, becomes a task. A run that works for longer
+    than `deadline_s` at a stretch is stopped, and its task fails. `restartable`: a run that a crash interrupted may be
+    run again from its start. `step_uncertain` "ask" asks the caller how a step is to go on that is declared
+    `at_most_once` and may have been executed; "fail" fails the task. A task that began with one `steps_version` goes on
+    with that version of this code alone; empty: with any. `memory` "shared" gives all callers one `ctx.memory.caller`.
+    `headers` are the headers of its callers' requests that it is given as `ctx.headers`; with `credentials`
+    `{"forward": True}` its callers' own credentials are among them. `one_message` takes no further message while the
+    agent works. `lifespan` makes an async context manager that is
+    entered in each process before the first task and left after the last one; it takes nothing, or the agent, and what
+    it yields is `ctx.state`. Opening or closing it may take `lifespan_timeout_s`. `streams` False refuses streaming.
+    `versions` are the official protocol versions that the agent is served in. Card fields that are left out keep the
+    defaults of `Profile`.
 
     `threads` run the plain functions; a server lets its agents share one `Threads`.
 
@@ -60,9 +103,16 @@ class Agent(Runner):
         direct_wait_s: float = DIRECT_WAIT_S,
         deadline_s: float | None = None,
         restartable: bool = False,
+        step_uncertain: StepUncertain = "fail",
+        steps_version: str = "",
+        memory: MemoryReach = "caller",
+        headers: Iterable[str] = (),
+        credentials: Mapping[str, bool] | None = None,
         one_message: bool = False,
         streams: bool = True,
         versions: Iterable[str] = VERSIONS,
+        lifespan: LifespanFunction | None = None,
+        lifespan_timeout_s: float = LIFESPAN_TIMEOUT_S,
     ) -> None:
         if fault := agent_id_fault(id):
             raise ValueError(f"agent id {id!r}: {fault}")
@@ -91,11 +141,22 @@ class Agent(Runner):
             direct=_direct(id, direct),
             direct_wait_s=_direct_wait(id, direct_wait_s),
             restartable=restartable,
+            step_uncertain=_one_of(id, "step_uncertain", step_uncertain, "fail", "ask"),
+            steps_version=_steps_version(id, steps_version),
+            memory=_one_of(id, "memory", memory, "caller", "shared"),
+            headers=_headers(id, headers, forwards=_forwards(id, credentials)),
+            forwards=_forwards(id, credentials),
             one_message=one_message,
             deadline_s=None
             if deadline_s is None
             else _seconds(id, "deadline_s", deadline_s, DEADLINE_S_MIN, DEADLINE_S_MAX),
         )
+        if lifespan is not None:
+            self.lifespan = read_lifespan(f"agent {id}: lifespan", lifespan)
+        self.lifespan_timeout_s = _seconds(
+            id, "lifespan_timeout_s", lifespan_timeout_s, LIFESPAN_TIMEOUT_S_MIN, LIFESPAN_TIMEOUT_S_MAX
+        )
+        self._state: Any = UNSET
         self.threads = Threads()
         self.checks: Callable[[], AsyncIterator[CheckResult]] | None = None
         """More checks that `check` runs, for an agent that stands for something else."""
@@ -119,6 +180,7 @@ class Agent(Runner):
         examples: Iterable[str] = (),
         input_modes: Iterable[str] = (),
         output_modes: Iterable[str] = (),
+        input_schema: Mapping[str, Any] | None = None,
         extended: bool = False,
     ) -> Callable[[F], F]: ...
 
@@ -126,8 +188,9 @@ class Agent(Runner):
         """Make the function below a skill of this agent: `@agent.skill("forecast", tags=["weather"])`, or bare.
 
         The id defaults to the function's name, the description to its docstring. The first skill runs when the caller
-        names none. An `extended` skill is only on the card for authenticated callers, and runs when it is named. The
-        function itself is unchanged.
+        names none. `input_schema` is the JSON Schema of an object: what the skill's tool of MCP takes, and the skill
+        gets as `ctx.data`. An `extended` skill is only on the card for authenticated callers, and runs when it is
+        named. The function itself is unchanged.
 
         Raises TypeError if the function cannot be a skill, ValueError if the agent already has a skill with that id.
         """
@@ -147,6 +210,10 @@ class Agent(Runner):
         if direct is True:
             self.profile = replace(self.profile, pushes=False)
 
+    def take_state(self, lifespan: Lifespan, yielded: Any) -> None:
+        """Let `ctx.state` be what the lifespan yields."""
+        self._state = yielded
+
     def use_threads(self, threads: Threads) -> None:
         """Run the plain functions in these threads from now on, which other agents may share."""
         self.threads = threads
@@ -158,9 +225,17 @@ class Agent(Runner):
         artifacts = Artifacts(run)
         try:
             if kind == "plain":
-                await self.threads.run(lambda crossing: _call_in_thread(function, run, skill_id, artifacts, crossing))
+                state = self._state
+                await self.threads.run(
+                    lambda crossing: _call_in_thread(
+                        function,
+                        SyncContext(run, skill_id, artifacts, self.threads, crossing, state),
+                        artifacts,
+                        crossing,
+                    )
+                )
                 return
-            given = function(Context(run, skill_id, artifacts))
+            given = function(Context(run, skill_id, artifacts, self.threads, self._state))
             if kind == "coroutine":
                 given = await given
                 if not isinstance(given, AsyncIterator):
@@ -187,6 +262,18 @@ class Agent(Runner):
         yield CheckResult(
             bool(skills), f"its skills are {skills}" if skills else "it has no skills", "" if skills else fix
         )
+        if version := self.traits.steps_version:
+            yield CheckResult(
+                True, f"its code has steps_version {version}: tasks that began with another do not run here"
+            )
+        if names := self.traits.header_names:
+            yield CheckResult(True, f"it is given these headers of its callers' requests: {', '.join(names)}")
+        if not self.traits.restartable and (durable := _durable_words(self._skills)):
+            yield CheckResult(
+                True,
+                f"it calls {durable}: a task that a crash cuts off goes on if it has recorded one; before that it "
+                "fails with the reason interrupted, as the agent is not restartable",
+            )
         if self.checks is not None:
             async for finding in self.checks():
                 yield finding
@@ -214,6 +301,7 @@ class Agent(Runner):
         examples: Iterable[str] = (),
         input_modes: Iterable[str] = (),
         output_modes: Iterable[str] = (),
+        input_schema: Mapping[str, Any] | None = None,
         extended: bool = False,
     ) -> Any:
         kind, own_name, docstring = check_function(self.profile.id, function)
@@ -229,6 +317,9 @@ class Agent(Runner):
             input_modes=_texts(f"skill {skill_id}: input_modes", input_modes),
             output_modes=_texts(f"skill {skill_id}: output_modes", output_modes),
         )
+        if input_schema is not None:
+            checked = _input_schema(f"skill {skill_id}: input_schema", input_schema)
+            self.profile = replace(self.profile, inputs={**self.profile.inputs, skill_id: checked})
         self._skills[skill_id] = (function, kind)
         if extended:
             self.profile = replace(self.profile, extended_skills=(*self.profile.extended_skills, skill))
@@ -238,9 +329,9 @@ class Agent(Runner):
 
 
 def _call_in_thread(
-    function: Callable[[SyncContext], object], run: Run, skill_id: str, artifacts: Artifacts, crossing: Crossing[None]
+    function: Callable[[SyncContext], object], ctx: SyncContext, artifacts: Artifacts, crossing: Crossing[None]
 ) -> None:
-    result = function(SyncContext(run, skill_id, artifacts, crossing))
+    result = function(ctx)
     if isinstance(result, Iterator):
         try:
             for item in result:
@@ -249,7 +340,7 @@ def _call_in_thread(
             if callable(close := getattr(result, "close", None)):
                 close()
     elif isinstance(result, Awaitable | AsyncIterator):
-        raise TypeError(f"skill {skill_id} returned something to await: write it as `async def`")
+        raise TypeError(f"skill {ctx.skill} returned something to await: write it as `async def`")
     else:
         crossing.call(lambda: artifacts.add(result, last=True))
 
@@ -267,6 +358,40 @@ def _direct(agent_id: str, direct: DirectMode) -> DirectMode:
     if direct not in (True, False, "auto"):
         raise ValueError(f"agent {agent_id}: direct={direct!r}: must be True, False or 'auto'")
     return direct
+
+
+def _one_of(agent_id: str, argument: str, value: C, *choices: C) -> C:
+    if value not in choices:
+        raise ValueError(f"agent {agent_id}: {argument}={value!r}: must be {' or '.join(map(repr, choices))}")
+    return value
+
+
+def _steps_version(agent_id: str, version: str) -> str:
+    if not isinstance(version, str):
+        raise TypeError(f'agent {agent_id}: steps_version={version!r}: must be text, like "2"')
+    if version and (fault := steps_version_fault(version)):
+        raise ValueError(f"agent {agent_id}: steps_version={version!r}: {fault}")
+    return version
+
+
+def _forwards(agent_id: str, credentials: Mapping[str, bool] | None) -> bool:
+    if credentials is None:
+        return False
+    if not isinstance(credentials, Mapping) or credentials.keys() != {"forward"}:
+        raise TypeError(f'agent {agent_id}: credentials must be {{"forward": True}}, or be left out')
+    return credentials["forward"] is True
+
+
+def _headers(agent_id: str, headers: Iterable[str], *, forwards: bool) -> tuple[str, ...]:
+    names = tuple(name.lower() for name in _texts(f"agent {agent_id}: headers", headers))
+    for name in names:
+        try:
+            check_header(name, forwards=forwards)
+        except ValueError as error:
+            raise ValueError(f"agent {agent_id}: headers: {name!r} {error}") from error
+        if names.count(name) > 1:
+            raise ValueError(f"agent {agent_id}: headers: {name!r} is listed twice: leave one out")
+    return names
 
 
 def _direct_wait(agent_id: str, wait_s: float) -> float:
@@ -287,6 +412,13 @@ def _versions(agent_id: str, versions: Iterable[str]) -> tuple[str, ...]:
     if not chosen or not set(chosen) <= set(VERSIONS):
         raise ValueError(f"agent {agent_id}: versions {chosen!r} must be one or more of {', '.join(VERSIONS)}")
     return tuple(version for version in VERSIONS if version in chosen)
+
+
+def _input_schema(what: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    checked = json_of(schema, what)
+    if not isinstance(checked, dict) or checked.get("type") != "object":
+        raise ValueError(f'{what} must be the JSON Schema of an object: {{"type": "object", "properties": {{…}}}}')
+    return checked
 
 
 def _texts(what: str, values: Iterable[str]) -> tuple[str, ...]:
@@ -349,3 +481,28 @@ def _in_words(kind: FunctionKind) -> str:
     return (
         "a plain function that runs in a thread" if kind == "plain" else f"an {kind}" if kind[0] == "a" else f"a {kind}"
     )
+
+
+DURABLE = ("step", "sleep", "sleep_until")
+"""The calls of a context after which the log has more than the start of a run."""
+
+
+def _durable_words(skills: Mapping[str, tuple[Callable[..., Any], FunctionKind]]) -> str:
+    """The calls in DURABLE that skills make themselves, as they are written: `ctx.step, ctx.sleep`. Empty: none."""
+    codes = [
+        getattr(inspect.unwrap(getattr(function, "func", function)), "__code__", None)
+        for function, _ in skills.values()
+    ]
+    found = [word for code in codes if code is not None for word in _calls_of(code, code.co_varnames[:1])]
+    return ", ".join(dict.fromkeys(found))
+
+
+def _calls_of(code: CodeType, contexts: tuple[str, ...]) -> Iterator[str]:
+    """Yield the calls in DURABLE on the first argument of a function, also those in the functions within it."""
+    for before, after in pairwise(dis.get_instructions(code)):
+        names = before.argval if isinstance(before.argval, tuple) else (before.argval,)  # 3.13 loads two at once
+        if before.opname.startswith("LOAD_") and names[-1] in contexts and after.argval in DURABLE:
+            yield f"{names[-1]}.{after.argval}"
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _calls_of(inner, contexts)

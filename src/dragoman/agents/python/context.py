@@ -4,13 +4,31 @@ Invariant: facts do not wait, since all of them came with the task. `finish` and
 nothing is emitted after them.
 """
 
-from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Literal, NoReturn, Protocol, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Literal, NoReturn, Protocol, TypeVar, overload
+from uuid import UUID
 
 from msgspec import UNSET
 
 from dragoman.agents.content import Artifacts, parts_of
 from dragoman.agents.python.delegation import build_order, stream_result
+from dragoman.agents.python.final_word import FinalWord
+from dragoman.agents.python.memory import Memory
+from dragoman.agents.python.sleeps import sleep_for, sleep_until
+from dragoman.agents.python.steps import (
+    CallPlain,
+    StepOptions,
+    calling_in,
+    named_step,
+    present_step_key,
+    record_now,
+    record_random,
+    record_uuid,
+    take_step,
+)
+from dragoman.agents.python.threads import Threads
 from dragoman.agents.tools import ToolReport
 from dragoman.engine import bounds
 from dragoman.engine.api import Ended, Replied, Run
@@ -19,7 +37,7 @@ from dragoman.model.message import Message, Part
 from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskState, Usage
 
-R = TypeVar("R")
+T = TypeVar("T")
 
 HISTORY_LIMIT = 100
 """The default number of messages of `ctx.history()`."""
@@ -58,6 +76,25 @@ class Facts(Protocol):
 
     _run: Run
     _skill: str
+    _state: Any
+
+    @property
+    def state(self) -> Any:
+        """The object that the agent's lifespan yields, the same for all of its tasks in this process.
+
+        Raises RuntimeError if the agent has no lifespan.
+        """
+        if self._state is UNSET:
+            raise RuntimeError(
+                "ctx.state: the agent has no lifespan: give Agent(…, lifespan=…) a function with @asynccontextmanager "
+                "that yields the state; a test may give run(…, state=…)"
+            )
+        return self._state
+
+    @property
+    def step_key(self) -> str:
+        """The key of the step whose function runs now. Raises RuntimeError outside of one."""
+        return present_step_key()
 
     @property
     def message(self) -> Message:
@@ -120,6 +157,24 @@ class Facts(Protocol):
         return self._run.traceparent
 
     @property
+    def headers(self) -> Mapping[str, str] | None:
+        """The headers that the agent lists, by their names in lower case, of the request with the present message.
+
+        That is the message of the task and, after `ask`, the answer. A header that was not sent is missing; one that
+        was sent several times is one text, with commas. None if they are lost (`headers_lost`). Raises RuntimeError if
+        the agent lists none.
+        """
+        return self._run.headers
+
+    @property
+    def headers_lost(self) -> bool:
+        """Whether the headers of the present message are not here any more.
+
+        They are never stored: a run that goes on after a restart or on another replica has none until the next answer.
+        """
+        return self._run.headers is None
+
+    @property
     def metadata(self) -> Mapping[str, Any]:
         """The metadata of the request; the message's own are in `message.metadata`."""
         return self._run.head.metadata or {}
@@ -134,12 +189,14 @@ class Context(Facts):
     beyond ±2^53 or a number that is not finite. A subclass of `str`, such as an Answer, is the text that it holds.
     """
 
-    __slots__ = ("_artifacts", "_run", "_skill")
+    __slots__ = ("_artifacts", "_run", "_skill", "_state", "_threads")
 
-    def __init__(self, run: Run, skill: str, artifacts: Artifacts) -> None:
+    def __init__(self, run: Run, skill: str, artifacts: Artifacts, threads: Threads, state: Any = UNSET) -> None:
         self._run = run
         self._skill = skill
+        self._state = state
         self._artifacts = artifacts
+        self._threads = threads
 
     async def history(self, limit: int = HISTORY_LIMIT) -> tuple[Message, ...]:
         """The newest `limit` messages of the conversation before this task, oldest first, including the agent's own."""
@@ -292,6 +349,115 @@ class Context(Facts):
         )
         return stream_result(self._run, order)
 
+    @overload
+    async def step(
+        self,
+        name: str,
+        fn: Callable[..., Awaitable[T]],
+        /,
+        *args: Any,
+        key: str | None = ...,
+        retries: int = ...,
+        backoff_s: float = ...,
+        timeout_s: float | None = ...,
+        at_most_once: bool = ...,
+        **kwargs: Any,
+    ) -> T: ...
+
+    @overload
+    async def step(
+        self,
+        name: str,
+        fn: Callable[..., T],
+        /,
+        *args: Any,
+        key: str | None = ...,
+        retries: int = ...,
+        backoff_s: float = ...,
+        timeout_s: float | None = ...,
+        at_most_once: bool = ...,
+        **kwargs: Any,
+    ) -> T: ...
+
+    async def step(
+        self,
+        name: str,
+        fn: Callable[..., object],
+        /,
+        *args: Any,
+        key: str | None = None,
+        retries: int = 0,
+        backoff_s: float = 1.0,
+        timeout_s: float | None = None,
+        at_most_once: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Call `fn(*args, **kwargs)` once, and record its result, which is on disk when this returns.
+
+        After a crash the skill runs again from its beginning, and each step that is recorded returns its result at
+        once, without a call. So up to here the skill must take the same path again. A plain function is called in a
+        thread. It may have a parameter `step_key`: a text that is the same in every attempt, for the other side to tell
+        a repetition. Steps of one name are told apart by their place in the skill, or by `key`.
+
+        A result is what `yield` may give, a dataclass, a msgspec struct, a Pydantic model, or JSON. The function is
+        called at least once; with `at_most_once` it is not called again after a crash in which nobody knows whether it
+        was called: the task fails with the reason `step_uncertain`, or asks its caller (the agent's `step_uncertain`).
+        A function that raises is tried again `retries` times, after `backoff_s`, which doubles each time up to a
+        minute. After that, or past `timeout_s`, this raises StepFailed, in this run and in every later one. A plain
+        function that takes longer than `timeout_s` is left behind in its thread, and not tried again.
+        """
+        word = named_step(name, fn, key, at_most_once=at_most_once)
+        options = StepOptions(retries, backoff_s, timeout_s)
+        return await take_step(self._run, word, fn, partial(fn, *args, **kwargs), options, self._call_plain())
+
+    def _call_plain(self) -> CallPlain:
+        """Where the plain functions of steps are called."""
+        return calling_in(self._threads.of_steps)
+
+    async def sleep(self, duration: str | float | timedelta, *, wake_on_message: bool = False) -> None:
+        """Let nobody work on the task for a time: seconds, a timedelta, or a text like `"90s"`, `"2h"` or `"1d 12h"`.
+
+        The end of the sleep is recorded, so that neither a restart nor another run makes it shorter or longer. If it is
+        longer than the setting `suspend_after_s`, and no other asyncio task of the skill is at work, the skill ends
+        here with a CancelledError, and nothing of the task stays in memory. When the task wakes, the skill runs again
+        from its beginning up to here, restartable or not, as after a crash (see `step`); an `asyncio.timeout` around
+        the call does not end such a sleep.
+
+        The caller sees the task at work. A message that comes meanwhile is kept for the next `ask`; with
+        `wake_on_message` it ends the sleep, too, and so does one that no `ask` has taken yet. A cancel ends the task at
+        once. The time asleep does not count towards `deadline_s`.
+        """
+        await self._run.sleep(sleep_for(duration, wake_on_message=wake_on_message))
+
+    async def sleep_until(self, when: datetime, *, wake_on_message: bool = False) -> None:
+        """As `sleep`, until a time, which must have a time zone. One that has passed is over at once."""
+        await self._run.sleep(sleep_until(when, wake_on_message=wake_on_message))
+
+    @property
+    def memory(self) -> Memory:
+        """The agent's memory of this conversation; `ctx.memory.caller` is that of its caller."""
+        return Memory(self._run)
+
+    async def patched(self, name: str) -> bool:
+        """Whether this task is to go the way of a change of the code, which `name` names.
+
+        True for tasks that come here for the first time after the change, and recorded with them. False for a task that
+        a run of the code before has brought further than here: it goes on as it began.
+        """
+        return await self._run.patched(name)
+
+    async def now(self) -> datetime:
+        """The present time in UTC, which a later run of the task gets again at this place."""
+        return await record_now(self._run)
+
+    async def random(self) -> float:
+        """A random number from 0 to 1, without 1, which a later run of the task gets again at this place."""
+        return await record_random(self._run)
+
+    async def uuid(self) -> UUID:
+        """A random UUID, which a later run of the task gets again at this place."""
+        return await record_uuid(self._run)
+
     async def finish(self, content: object) -> NoReturn:
         """End the task here as completed; `content` is the message of its last status. Artifacts stay as they are.
 
@@ -319,12 +485,21 @@ class Context(Facts):
 
     def noted(self, name: str) -> str | None:
         """The text that this run or an earlier one of this task wrote down last under that name, else None."""
-        return (self._run.record.note or {}).get(name)
+        return self._run.notes.get(name)
 
-    def usage(self, *, input: int = 0, output: int = 0, total: int | None = None, model: str = "") -> None:  # noqa: A002
+    def usage(
+        self,
+        *,
+        input: int = 0,  # noqa: A002
+        output: int = 0,
+        total: int | None = None,
+        model: str = "",
+        cached: int = 0,
+    ) -> None:
         """Add to the tokens that this task has used; `total` defaults to the sum. `model` names the one that used them.
 
-        The name is the one that the setting `prices` has. Numbers have to be whole.
+        The name is the one that the setting `prices` has. `cached` are those of `input` that a cache had, which may
+        have a price of their own. Numbers have to be whole.
         """
         used = bounds.tokens("input", input), bounds.tokens("output", output)
         self._run.usage(
@@ -332,19 +507,14 @@ class Context(Facts):
                 *used,
                 None if total is None else bounds.tokens("total", total),
                 bounds.name("model", bounds.whole_characters(model)),
+                cached_tokens=bounds.tokens("cached", cached),
             )
         )
 
 
-class FinalWord(BaseException):
-    """Raised by `ctx.finish`, `ctx.fail` and `ctx.message_reply`.
-
-    It is not an Exception, like CancelledError, so that an `except Exception` of the agent does not swallow it.
-    """
-
-    def __init__(self, ended: Ended) -> None:
-        super().__init__(ended.state.value)
-        self.ended = ended
+def run_of(ctx: Context) -> Run:
+    """The run of a skill's task, for the adapters of frameworks."""
+    return ctx._run
 
 
 def _data(message: Message) -> Any:

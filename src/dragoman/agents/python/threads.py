@@ -1,28 +1,26 @@
-"""The threads in which plain functions run, and their view of their task.
+"""The threads in which plain functions run.
 
 Invariant: never more than `maximum` threads live at once, including those that a canceled run left behind. The run's
-own coroutine does what a thread needs done on the event loop, so that canceling the run reaches the thread. SyncContext
-has no behaviour of its own: each of its calls is the one of the same name in Context.
+own coroutine does what a thread needs done on the event loop, so that canceling the run reaches the thread; for one
+that somebody else has started, a task in its branch does.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextvars import copy_context
-from functools import wraps
+from queue import SimpleQueue
 from threading import Lock, Thread, get_ident
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from dragoman.agents.content import Artifacts
-from dragoman.agents.python.context import Context, Facts, FinalWord
-from dragoman.engine.api import Run
+from dragoman.agents.python.final_word import FinalWord
+from dragoman.engine.runs.places import start_for_thread
 
 T = TypeVar("T")
 R = TypeVar("R")
-P = ParamSpec("P")
 
 THREADS_MAX = 32
 """Enough for functions that wait for a network or a program; more busy threads would only wait for each other."""
@@ -42,16 +40,24 @@ class _Ended(Struct, Generic[T], eq=False):
     error: BaseException | None
 
 
+Work = Callable[[Callable[[], object]], Awaitable[object]]
+"""Has a thread do something, and returns what it returns."""
+
+
 class Crossing(Generic[T]):
     """The connection between a thread and the event loop of its run."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None, loop_thread: int = 0) -> None:
+        """Connect the thread to a loop, which runs in `loop_thread`; by default to the one that runs here."""
         self.canceled = False
         """Whether the run is over while its thread still runs."""
         self.ended = False
-        self._loop = asyncio.get_running_loop()
-        self._loop_thread = get_ident()
-        self._inbox: asyncio.Queue[_Asked | _Ended[T]] = asyncio.Queue()  # one entry for each thread that waits
+        self._loop_thread = loop_thread or get_ident()
+        self._loop = asyncio.get_running_loop() if loop is None else loop
+        self._inbox: asyncio.Queue[_Asked | _Ended[T] | Future[object]] = asyncio.Queue()
+        """One entry for each thread that waits, and for work that one has done."""
+        self.thread = 0
+        """The identity of the thread of the run's function."""
         self._closed = False
 
     def call(self, make: Callable[[], Awaitable[R]]) -> R:
@@ -68,6 +74,51 @@ class Crossing(Generic[T]):
 
         self._post(_Asked(serve, future.set_exception))
         return future.result()
+
+    def call_working(self, make: "Callable[[Work], Awaitable[R]]") -> R:
+        """As `call`, but `make` gets a function with which the loop has work done by the calling thread meanwhile."""
+        if get_ident() == self._loop_thread:
+            raise RuntimeError("a SyncContext blocks: use it in the thread of its function, not on the event loop")
+        future: Future[R] = Future()
+        orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        future.add_done_callback(lambda _: orders.put(None))
+
+        async def serve() -> None:
+            future.set_result(await make(lambda work: self._have_done(orders, work)))
+
+        self._post(_Asked(serve, future.set_exception))
+        while (order := orders.get()) is not None:
+            order()
+        return future.result()
+
+    async def _have_done(self, orders: "SimpleQueue[Callable[[], None] | None]", work: Callable[[], object]) -> object:
+        """Have a thread do `work`, and serve what it calls meanwhile, as `serve` does."""
+        done: Future[object] = Future()
+
+        def order() -> None:
+            try:
+                done.set_result(work())
+            except (Exception, asyncio.CancelledError, FinalWord) as raised:  # noqa: BLE001  it is raised on the loop
+                done.set_exception(raised)
+            except BaseException as raised:  # noqa: BLE001
+                done.set_exception(_contained(raised))
+            self._post(done)
+
+        orders.put(order)
+        while (entry := await self._next_entry()) is not done:
+            assert isinstance(entry, _Asked)  # the thread has not ended, and does one thing at a time
+        return done.result()
+
+    async def _next_entry(self) -> "_Asked | _Ended[T] | Future[object]":
+        """Take the next entry. A call is served, so that its thread goes on."""
+        entry = await self._inbox.get()
+        if isinstance(entry, _Asked):
+            await _serve(entry)
+        return entry
+
+    def begin_in_thread(self) -> None:
+        """The work begins, in the calling thread."""
+        self.thread = get_ident()
 
     def cancel(self) -> None:
         """The run is over, and its thread still runs."""
@@ -86,39 +137,79 @@ class Crossing(Generic[T]):
 
     async def serve(self) -> T:
         """Serve the thread's calls until it ends. Returns the thread's result, or raises its exception."""
-        asked: _Asked | None = None
         try:
             while True:
-                entry = await self._inbox.get()
+                entry = await self._next_entry()
                 if isinstance(entry, _Ended):
                     if entry.error is not None:
                         raise entry.error
                     return entry.result  # type: ignore[return-value]  # without an error, it is the work's own
-                asked = entry
-                try:
-                    await asked.serve()
-                except (Exception, FinalWord) as error:  # noqa: BLE001  it belongs to the thread: raised there
-                    asked.fail(error)
-                asked = None
         finally:
             self._closed = True
-            if asked is not None:
-                asked.fail(asyncio.CancelledError())
             while not self._inbox.empty():
                 if isinstance(entry := self._inbox.get_nowait(), _Asked):
                     entry.fail(asyncio.CancelledError())
 
-    def _post(self, entry: "_Asked | _Ended[T]") -> None:
+    def _post(self, entry: "_Asked | _Ended[T] | Future[object]") -> None:
         try:
             self._loop.call_soon_threadsafe(self._put, entry)
         except RuntimeError as closed:
             raise asyncio.CancelledError("the event loop of the run is closed") from closed
 
-    def _put(self, entry: "_Asked | _Ended[T]") -> None:
+    def _put(self, entry: "_Asked | _Ended[T] | Future[object]") -> None:
         if not self._closed:
             self._inbox.put_nowait(entry)
         elif isinstance(entry, _Asked):
             entry.fail(asyncio.CancelledError())
+
+
+async def _serve(asked: _Asked) -> None:
+    try:
+        await asked.serve()
+    except (Exception, FinalWord) as error:  # noqa: BLE001  it belongs to the thread: raised there
+        asked.fail(error)
+    except BaseException:
+        asked.fail(asyncio.CancelledError())
+        raise
+
+
+class ForeignCrossing(Crossing[None]):
+    """The connection between the calling thread, which a framework has started for a run, and the run's event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, loop_thread: int) -> None:
+        super().__init__(loop, loop_thread)
+        self.begin_in_thread()
+        self._serving: set[asyncio.Task[None]] = set()
+
+    def cancel(self) -> None:
+        """The run is over: what the thread waits for, and its later calls, raise CancelledError. Called on the loop."""
+        super().cancel()
+        for task in self._serving:
+            task.cancel()
+
+    def _post(self, entry: "_Asked | _Ended[None] | Future[object]") -> None:
+        if not isinstance(entry, _Asked):
+            super()._post(entry)
+            return
+        serving = self._serve_here(entry)
+        try:
+            start_for_thread(self._loop, serving)
+        except RuntimeError as closed:
+            serving.close()
+            raise asyncio.CancelledError("the event loop of the run is closed") from closed
+
+    async def _serve_here(self, asked: _Asked) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        try:
+            if self.canceled:
+                raise asyncio.CancelledError
+            await _serve(asked)
+        except asyncio.CancelledError:
+            asked.fail(asyncio.CancelledError())
+        finally:
+            self._serving.discard(task)
 
 
 class Threads:
@@ -131,7 +222,15 @@ class Threads:
         self._lock = Lock()
         self._taken = 0
         self._left_behind = 0
+        self._of_steps: Threads | None = None
         self._queue: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+
+    @property
+    def of_steps(self) -> "Threads":
+        """Threads for the steps of the functions that run here: as many, so that none of those waits for itself."""
+        if self._of_steps is None:
+            self._of_steps = Threads(self.maximum)
+        return self._of_steps
 
     @property
     def taken(self) -> int:
@@ -173,13 +272,13 @@ class Threads:
     def _work(self, work: Callable[[Crossing[T]], T], crossing: Crossing[T]) -> None:
         result: T | None = None
         error: BaseException | None = None
+        crossing.begin_in_thread()
         try:
             result = work(crossing)
         except (Exception, asyncio.CancelledError, FinalWord) as raised:  # noqa: BLE001  it is raised again in the run
             error = raised
         except BaseException as raised:  # noqa: BLE001  sys.exit() in an agent must not end the server
-            error = RuntimeError(f"{type(raised).__name__} in the thread of a skill")
-            error.__cause__ = raised
+            error = _contained(raised)
         with self._lock:
             crossing.finish()
             self._left_behind -= crossing.canceled
@@ -226,77 +325,8 @@ class Threads:
             place.set_result(None)
 
 
-def _blocking(method: Callable[Concatenate[Context, P], Awaitable[R]]) -> "Callable[Concatenate[SyncContext, P], R]":
-    """Make the method of SyncContext that awaits `method` on the event loop, and blocks until it is done."""
-
-    @wraps(method)
-    def call(self: "SyncContext", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._crossing.call(lambda: method(self._context, *args, **kwargs))
-
-    return call
-
-
-def _on_loop(method: Callable[Concatenate[Context, P], R]) -> "Callable[Concatenate[SyncContext, P], R]":
-    """Make the method of SyncContext that calls `method`, which does not wait, on the event loop."""
-
-    @wraps(method)
-    def call(self: "SyncContext", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        async def on_loop() -> R:
-            return method(self._context, *args, **kwargs)
-
-        return self._crossing.call(on_loop)
-
-    return call
-
-
-def _iterating(
-    method: Callable[Concatenate[Context, P], AsyncGenerator[T, None]],
-) -> "Callable[Concatenate[SyncContext, P], Iterator[T]]":
-    """Make the method of SyncContext that yields what `method` yields, for a plain `for`."""
-
-    @wraps(method)
-    def iterate(self: "SyncContext", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        items = method(self._context, *args, **kwargs)
-        while (item := self._crossing.call(lambda: anext(items, None))) is not None:
-            yield item
-
-    return iterate
-
-
-class SyncContext(Facts):
-    """The argument of a plain function, which runs in a thread: like Context, but calls block instead of `await`.
-
-    A call raises CancelledError once the task has been canceled, which ends the function. A call that waits for the
-    caller or for another agent keeps its thread, so agents that ask often are best `async`.
-    """
-
-    __slots__ = ("_context", "_crossing", "_run", "_skill")
-
-    def __init__(self, run: Run, skill: str, artifacts: Artifacts, crossing: Crossing[Any]) -> None:
-        self._run = run
-        self._skill = skill
-        self._context = Context(run, skill, artifacts)
-        self._crossing = crossing
-
-    @property
-    def canceled(self) -> bool:
-        """Whether the task has been canceled. A function that works long without a call should check it, and return."""
-        return self._crossing.canceled
-
-    history = _blocking(Context.history)
-    read = _blocking(Context.read)
-    references = _blocking(Context.references)
-    progress = _blocking(Context.progress)
-    status = _blocking(Context.status)
-    tool = _blocking(Context.tool)
-    artifact = _blocking(Context.artifact)
-    ask = _blocking(Context.ask)
-    require_auth = _blocking(Context.require_auth)
-    delegate = _blocking(Context.delegate)
-    delegate_stream = _iterating(Context.delegate_stream)
-    finish = _blocking(Context.finish)
-    fail = _blocking(Context.fail)
-    message_reply = _blocking(Context.message_reply)
-    note = _on_loop(Context.note)
-    noted = _on_loop(Context.noted)
-    usage = _on_loop(Context.usage)
+def _contained(raised: BaseException) -> RuntimeError:
+    """The error in place of one that would end the server's loop, such as that of `sys.exit()`."""
+    error = RuntimeError(f"{type(raised).__name__} in the thread of a skill")
+    error.__cause__ = raised
+    return error

@@ -16,9 +16,10 @@ from dragoman.client.credentials import Authorized, CredentialsFactory
 from dragoman.client.discovery import Discovery, places
 from dragoman.client.http import HttpClient
 from dragoman.client.retries import Retrier
+from dragoman.client.token_exchange import TokenExchange
 from dragoman.client.transport import CallTerms
 from dragoman.config import Upstream
-from dragoman.net.egress import Egress
+from dragoman.net.egress import OPERATORS_RULES, Egress, EgressRules
 from dragoman.net.target import is_grpc
 
 CONNECTIONS_MAX = 4000
@@ -28,20 +29,34 @@ CONNECTIONS_MAX = 4000
 class UpstreamAccess:
     """The way to the agent of the table `upstream`. Belongs to the loop that opens it.
 
-    `keys` are those by which its card must be signed; None if it need not be. If it `forwards`, the credentials are
-    those of the caller.
+    `keys` are those by which its card must be signed; None if it need not be. `for_callers`: it is called with the
+    credentials of its callers, or with tokens for which theirs are exchanged; then `exchange` is not None once it is
+    open. Connections are made under the `rules`.
     """
 
-    def __init__(self, upstream: Upstream, make_credentials: CredentialsFactory, keys: CardKeys | None) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        make_credentials: CredentialsFactory,
+        keys: CardKeys | None,
+        rules: EgressRules = OPERATORS_RULES,
+    ) -> None:
         self.upstream = upstream
-        self.timeouts = Timeouts(answer_s=upstream.answer_s, idle_s=upstream.idle_s, mend_s=upstream.wait_s)
-        self.forwards = upstream.forwards
+        self.timeouts = Timeouts(
+            connect_s=upstream.connect_timeout_s,
+            answer_s=upstream.answer_s,
+            idle_s=upstream.idle_s,
+            mend_s=upstream.wait_s,
+        )
+        self.for_callers = upstream.forwards or upstream.exchanges
+        self.exchange: TokenExchange | None = None
         self.keys = keys
         self.retrier = Retrier(
             Retries(attempts=6, first_s=0.05, patience_s=upstream.retry_wait_s, dedupes=upstream.dedupes)
         )
-        self.credentials = CallCredentials(None, forwards=self.forwards)
+        self.credentials = CallCredentials(None, forwards=upstream.forwards)
         self._make_credentials = make_credentials
+        self._rules = rules
         self._cache = CardCache()
         self._egress: Egress | None = None
         self._opened = AsyncExitStack()
@@ -64,8 +79,12 @@ class UpstreamAccess:
     def open(self) -> None:
         """Let calls out. Does nothing if they are let out already."""
         if self._egress is None:
-            self._egress = Egress(connect_timeout_s=self.timeouts.connect_s, connections_max=CONNECTIONS_MAX)
-            self.credentials = CallCredentials(self._make_credentials(self._egress), forwards=self.forwards)
+            self._egress = self._rules.make_egress(
+                connect_timeout_s=self.timeouts.connect_s, connections_max=CONNECTIONS_MAX
+            )
+            own = self._make_credentials(self._egress)
+            self.exchange = own if isinstance(own, TokenExchange) else None
+            self.credentials = CallCredentials(own, forwards=self.upstream.forwards)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -116,7 +135,7 @@ class UpstreamAccess:
     async def ask_for_chat(self) -> EndpointFault | None:
         """Why it does not speak chat completions; None if it does, as far as is known."""
         fault = await upstream_check.ask_for_chat(self.http, self.place, timeout_s=self.timeouts.card_s)
-        return None if self.forwards and fault is not None and fault.kind == NOT_LET_IN else fault
+        return None if self.for_callers and fault is not None and fault.kind == NOT_LET_IN else fault
 
     def describe(self, error: Exception) -> str:
         """An error's text, without secrets that were sent to the upstream."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.dialects import json_bounds
@@ -93,6 +94,39 @@ def is_dragoman(whole: dict[str, Any]) -> bool:
         return any(each.uri == DEDUPE for each in decode_card(whole).capabilities.extensions)
     except Unfit:
         return False
+
+
+class CardDifference(Struct, frozen=True):
+    """A difference between two cards, in words to which the name of one is added. `harmless`: callers notice none."""
+
+    what: str
+    harmless: bool = False
+
+
+def card_differences(first: dict[str, Any] | None, other: dict[str, Any] | None) -> list[CardDifference]:
+    """The differences of another card from the first one that matter to those who call both by one card."""
+    try:
+        ours, theirs = (None if card is None else decode_card(card) for card in (first, other))
+    except Unfit:
+        return []
+    if ours is None or theirs is None:
+        return []
+    found: list[CardDifference] = []
+    for word, before, after in (
+        ("skills", _ids_of(ours), _ids_of(theirs)),
+        ("input modes", _modes(ours.default_input_modes), _modes(theirs.default_input_modes)),
+        ("output modes", _modes(ours.default_output_modes), _modes(theirs.default_output_modes)),
+    ):
+        if set(before) != set(after):
+            told = f"{', '.join(sorted(after)) or 'none'} instead of {', '.join(sorted(before)) or 'none'}"
+            found.append(CardDifference(f"it has other {word} ({told})"))
+    if ours.security_schemes != theirs.security_schemes:
+        found.append(CardDifference("it asks for other credentials", harmless=True))
+    return found
+
+
+def _ids_of(card: AgentCard) -> tuple[str, ...]:
+    return tuple(skill.id for skill in card.skills[:SKILLS_MAX] if skill.id)
 
 
 class NoKeys(Exception):

@@ -5,8 +5,11 @@ Invariant: one reading of the card is under way at a time. A fault that is known
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+
+from msgspec import Struct
 
 from dragoman.agents.remote import check as upstream_check
 from dragoman.agents.remote.access import UpstreamAccess
@@ -17,6 +20,7 @@ from dragoman.auth.signatures import CardNotVerified
 from dragoman.client import Connection, NoInterface, NotInstalled
 from dragoman.client.card import verify
 from dragoman.client.errors import NoAnswer, NoCard, PeerError
+from dragoman.client.token_exchange import in_nobodys_name
 from dragoman.net.target import target
 
 log = logging.getLogger("dragoman.upstreams")
@@ -28,19 +32,35 @@ SOON_S, LATE_S = 1.0, 60.0
 """Shortest and longest time between two attempts to read a card, after a failure."""
 
 
+class Probes(Struct, frozen=True):
+    """How often the card of a member of a pool is read: every `probe_s`, sooner or later by a `chance` from 0 to 1.
+
+    So the probes of many agents and replicas are spread out.
+    """
+
+    probe_s: float
+    chance: Callable[[], float]
+
+    def wait_s(self) -> float:
+        """Seconds until the next probe: half of `probe_s` to one and a half of it."""
+        return self.probe_s * (0.5 + self.chance())
+
+
 class UpstreamEndpoint:
-    """Reads the card of the upstream `name`, and connects to it. The way there is `access`.
+    """Reads the card of the upstream `name`, and connects to it. The way there is `access`. A member of a pool is
+    probed by its card.
 
     `fault` says why the agent cannot be called, as far as is known; None if it can. `shown_card` is the card that was
     read last, without secrets; None before the first.
     """
 
-    def __init__(self, name: str, access: UpstreamAccess, health: UpstreamHealth) -> None:
+    def __init__(self, name: str, access: UpstreamAccess, health: UpstreamHealth, probes: Probes | None = None) -> None:
         self.fault: str | None = NOT_READ
         self.shown_card: dict[str, Any] | None = None
         self._name = name
         self._access = access
         self._health = health
+        self._probes = probes
         self._connection: Connection | None = None
         self._card: dict[str, Any] | None = None
         self._fault_words = ""
@@ -68,7 +88,7 @@ class UpstreamEndpoint:
             return "", f"{by_chat}, since it speaks no A2A"
         at = self._connection.interface
         spoken = f"in dialect {at.dialect} over {at.binding} at {at.url}"
-        if self._access.forwards or (fault := await upstream_check.ask(self._connection)) is None:
+        if self._access.for_callers or (fault := await upstream_check.ask(self._connection)) is None:
             return "", spoken
         if fault.kind == NO_AGENT_THERE and await self._access.ask_for_chat() is None:
             return "", f"{by_chat}, since there is no A2A at {at.url}"
@@ -84,7 +104,8 @@ class UpstreamEndpoint:
         """The connection; None if the agent speaks no A2A. Raises NoAnswer, NoToken, CardNotVerified or NoKeys."""
         if self._connection is None and not self._speaks_no_a2a:
             self._access.open()
-            await self._connect()
+            with in_nobodys_name():  # the card is read again in this context, and is shown to everybody
+                await self._connect()
         return self._connection
 
     def may_repeat(self, sent_ms: int) -> bool:
@@ -116,19 +137,31 @@ class UpstreamEndpoint:
         pause_s, card_s = SOON_S, self._access.upstream.card_s
         while True:
             self._reading_due.clear()
-            well = self.fault is None and not self._health.held_back
+            well = self.fault is None and not self._health.held_back and not self._suspected
+            usual_s = card_s if self._probes is None else min(card_s, self._probes.wait_s())
             with suppress(TimeoutError):
-                async with asyncio.timeout(card_s if well else min(pause_s, card_s)):
+                async with asyncio.timeout(usual_s if well else min(pause_s, usual_s)):
                     await self._reading_due.wait()
             pause_s = SOON_S if await self._read_and_check() else min(LATE_S, pause_s * 2)
             await asyncio.sleep(min(SOON_S, card_s))
 
+    @property
+    def _suspected(self) -> bool:
+        """Whether the last call or probe of a member did not get through."""
+        return self._probes is not None and self._health.suspect
+
     async def _read_and_check(self) -> bool:
         """Read the card. False if that fails now."""
+        well = await self._look()
+        if self._probes is not None:
+            self._health.record_probe(well=well)
+        return well
+
+    async def _look(self) -> bool:
         held_back = self._health.held_back
         try:
             try:
-                await self._read_card(anew=held_back)
+                await self._read_card(anew=held_back or self._probes is not None)
             except CardNotVerified:
                 if self._access.keys is None or not await self._access.keys.refresh(self._access.egress):
                     raise
@@ -194,6 +227,10 @@ class UpstreamEndpoint:
         """Read the card only for what it says about the agent."""
         try:
             card = await self._access.find_card(anew=anew)
+        except NoCard:
+            if self._access.upstream.dialect is None or (anew and self._probes is None):
+                raise
+            return  # it needs none, and a probe has shown that somebody is there, or looks at the endpoint next
         except (NoAnswer, PeerError):
             if self._access.upstream.dialect is None or anew:
                 raise

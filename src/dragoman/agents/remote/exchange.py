@@ -8,6 +8,8 @@
       │                     │                     │ not moved          │
       │                     │                     ▼                    │
       │                     ├── no A2A ──► CHATTING, CHATTING_INSTEAD ─┤ (settles)
+      │                     │ ▲                                        │
+      │                     │ └── chosen ── CHOOSING ◄── not taken, and others are left in the pool
       │                     │                                          │
       │                     │ the stream was lost, or took too long    │
       │                     ▼                                          │
@@ -22,7 +24,8 @@
 
 "Settles": the upstream's task asks something, or has ended, or a message answers ours; after the latter two: DONE. A
 failed send is judged by `SEND_ROWS`, a failed read or subscription by `_judge_read`. The first row that applies counts.
-Once the upstream has the task it is waited for: for `mend_s`, or as long as it takes if the agent queues.
+Once the upstream has the task it is waited for: for `mend_s`, or as long as it takes if the agent queues. In a pool a
+first message goes to another member where `selection` allows it: from SENDING, WAITING and both kinds of chatting.
 
 The machine does not cover when a call may be made (`admission`: the breaker, credentials before the first call), how a
 broken stream is put together again (`client.recovery`), the content that is passed on (`relay`), nor the words in which
@@ -40,7 +43,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.agents.remote import failures
-from dragoman.client.errors import HttpRefusal, NoAnswer, NoToken, PeerError, StreamLost
+from dragoman.agents.remote.selection import NextSend, SendFate, judge_fate, judge_next
+from dragoman.client.errors import (
+    ExchangeRefused,
+    ExchangeUnusable,
+    HttpRefusal,
+    NoAnswer,
+    NoToken,
+    PeerError,
+    StreamLost,
+    is_untaken,
+)
 from dragoman.engine.api import Ended
 from dragoman.model.errors import (
     A2AError,
@@ -70,11 +83,18 @@ MOVES_MAX = 2
 _NO_CHAT = frozenset({401, 403, 429})
 """Statuses that do not mean that a server lacks A2A."""
 
+NOT_IMPLEMENTED = 501
+"""The only status from 500 on that means that a server lacks A2A. After another one it may have done what was asked, or
+may do it later; KAOS's agents have not."""
+
 _NOT_INSTEAD = (InvalidAgentResponse, TaskTimeout, Unauthorized, Forbidden, TooManyRequests)
 """Errors after which chat completions are no way out: it may have worked, or lets nobody in."""
 
 _NOT_NOW = (Unavailable, AgentOffline, TooManyRequests)
 """Errors of an upstream that has done nothing with a message, and may take it later."""
+
+_ASKS_WHO = (Unauthorized, Forbidden, ExchangeRefused)
+"""Errors of an upstream, or of the issuer of tokens for it, that other credentials of the caller may cure."""
 
 _FOR_NOW = (Unavailable, TooManyRequests, AgentOffline, InternalError)
 """Errors that may pass while the upstream's task is still there."""
@@ -90,6 +110,7 @@ class UpstreamPhase(Enum):
     MOVING = auto()  # the card is read again, because nobody is where it said
     CHATTING = auto()  # the message is sent over chat completions, since there is no A2A
     CHATTING_INSTEAD = auto()  # the same, since nobody answered over A2A
+    CHOOSING = auto()  # another member of the pool is taken
     READING = auto()  # the upstream's task is read
     PAUSED = auto()  # until the task is read again
     FOLLOWING = auto()  # the task as it was read is passed on, and then what follows it
@@ -98,20 +119,25 @@ class UpstreamPhase(Enum):
 
 
 class UpstreamExchange(Struct, frozen=True, kw_only=True):
-    """The state. `name`, `queues`, `forwards`, `over_http` and `mend_s` never change.
+    """The state. `name`, `queues` and `pooled` never change, `for_callers`, `over_http` and `mend_s` with the member.
 
-    `queues`: the task waits for an upstream that cannot be reached. `forwards`: the caller's credentials are passed on.
-    `over_http`: there may be chat completions. `mend_s` is how long a task that the upstream has may wait for it.
+    `queues`: the task waits for an upstream that cannot be reached. `for_callers`: it is called with the credentials of
+    its callers, or with tokens for which theirs are exchanged. `over_http`: there may be chat completions. `mend_s` is
+    how long a task that the upstream has may wait for it. `pooled`: the agent has several members.
+
     `identified` is the phase after IDENTIFYING. `moves` counts the addresses that a message has followed. `unsent`: the
     message is an answer that an earlier run recorded, and that the upstream may not have. `error` is why the send
     failed, while another way is tried. `lost_at_s` is when the upstream fell silent, and `pause_s` the next wait.
+    `repeated`: a member that did not answer was sent the message once more. `unsure`: some member may have taken the
+    message that is under way, whatever a later answer says.
     """
 
     name: str
     queues: bool
-    forwards: bool
+    for_callers: bool
     over_http: bool
     mend_s: float
+    pooled: bool = False
     phase: UpstreamPhase = UpstreamPhase.START
     identified: UpstreamPhase = UpstreamPhase.SENDING
     moves: int = 0
@@ -119,6 +145,8 @@ class UpstreamExchange(Struct, frozen=True, kw_only=True):
     error: CallError | None = None
     lost_at_s: float | None = None
     pause_s: float = READ_AGAIN_S
+    repeated: bool = False
+    unsure: bool = False
 
 
 class ExchangeFacts(Struct, frozen=True, kw_only=True):
@@ -126,8 +154,9 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True):
 
     `named`: the upstream has named its task. `first`: the message under way is the first one. `fresh`: no earlier run
     has worked on our task. `chats`: agents of the upstream's dialect offer chat completions. `due`: nothing has shown
-    yet whether the upstream has the message that was sent. `retry_s` is when a failed send may be repeated,
-    `breaker_s` the rest of the breaker's pause, and `now_s` a monotonic time.
+    yet whether the upstream has the message that was sent. `others`: another member of the pool can be tried.
+    `recognises`: the member would recognise a repeat of the message; if `shared`, so would all. `retry_s` is when a
+    failed send may be repeated, `breaker_s` the rest of the breaker's pause, and `now_s` a monotonic time.
     """
 
     named: bool
@@ -135,6 +164,9 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True):
     fresh: bool
     chats: bool = False
     due: bool = False
+    others: bool = False
+    recognises: bool = False
+    shared: bool = False
     retry_s: float = 0.0
     breaker_s: float = 0.0
     now_s: float = 0.0
@@ -148,10 +180,13 @@ class RunBegan(Struct, frozen=True):
 
 
 class RunResumed(Struct, frozen=True):
-    """An earlier run has. `repeatable`: the first message was not sent, or may be sent twice. `unsent` as above."""
+    """An earlier run has. `repeatable`: the first message was not sent, or may be sent twice: `unsure` says that the
+    earlier run may have sent it. `unsent` as above.
+    """
 
     repeatable: bool
     unsent: bool = False
+    unsure: bool = False
 
 
 class NoA2a(Struct, frozen=True):
@@ -178,15 +213,28 @@ class UpstreamSettled(Struct, frozen=True):
 
 
 class ChatFailed(Struct, frozen=True):
-    """Chat completions gave no answer. `ended` is how the task would end for that."""
+    """Chat completions gave no answer. `ended` is how the task would end for that, and `error` what happened."""
 
     ended: Ended
+    error: CallError | None = None
 
 
 class CardRefreshed(Struct, frozen=True):
     """The card was read again, or could not be. `moved`: it names another address than before."""
 
     moved: bool
+
+
+class MemberChosen(Struct, frozen=True, kw_only=True):
+    """The message goes to another member of the pool from now on. The fields are as in `UpstreamExchange`."""
+
+    for_callers: bool
+    over_http: bool
+    mend_s: float
+
+
+class NoMemberLeft(Struct, frozen=True):
+    """No other member of the pool can be called at present."""
 
 
 class CallerReplied(Struct, frozen=True):
@@ -214,6 +262,8 @@ ExchangeEvent = (
     | UpstreamSettled
     | ChatFailed
     | CardRefreshed
+    | MemberChosen
+    | NoMemberLeft
     | CallerReplied
     | CredentialsShown
     | WaitEnded
@@ -268,6 +318,12 @@ class RefreshCard(Struct, frozen=True):
     """Read the card again, now. CardRefreshed."""
 
 
+class ChooseMember(Struct, frozen=True):
+    """Note the error of this member, and take the next one; None: begin anew with all. MemberChosen, NoMemberLeft."""
+
+    error: CallError | None
+
+
 class NoteTask(Struct, frozen=True):
     """Note the id of the upstream's task."""
 
@@ -312,6 +368,7 @@ ExchangeCommand = (
     | AwaitUpstream
     | PauseReading
     | RefreshCard
+    | ChooseMember
     | NoteTask
     | NoteTaken
     | NoteLinkLost
@@ -351,14 +408,20 @@ def _identify(state: UpstreamExchange, then: UpstreamPhase) -> Step:
     return replace(state, phase=UpstreamPhase.IDENTIFYING, identified=then), (AskForCredentials(),)
 
 
+def _choose(state: UpstreamExchange, error: CallError | None) -> Step:
+    return replace(state, phase=UpstreamPhase.CHOOSING, error=error), (ChooseMember(error),)
+
+
 def _fail_send(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step:
+    if state.unsure and not facts.named and (not isinstance(error, A2AError) or isinstance(error, _NOT_NOW)):
+        return _fail(state, failures.uncertain(state.name))  # the last error says nothing of what was sent before
     untouched = facts.fresh and facts.first and not facts.named
     return _fail(state, failures.ending(state.name, error, facts.retry_s if untouched else None))
 
 
 def _chat_or_fail(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step:
     """Try chat completions, which have neither tasks nor questions, where there was nothing but a first message."""
-    if state.over_http and facts.first and not facts.named:
+    if state.over_http and facts.first and not facts.named and not state.unsure:
         return replace(state, phase=UpstreamPhase.CHATTING_INSTEAD, error=error), (SendOverChat(),)
     return _fail_send(state, facts, error)
 
@@ -373,7 +436,9 @@ def _start(state: UpstreamExchange, facts: ExchangeFacts, event: RunBegan) -> St
 def _resume(state: UpstreamExchange, facts: ExchangeFacts, event: RunResumed) -> Step:
     if facts.named:
         return _read(replace(state, unsent=event.unsent))
-    return _send(state) if event.repeatable else _fail(state, failures.uncertain(state.name))
+    if not event.repeatable:
+        return _fail(state, failures.uncertain(state.name))
+    return _send(replace(state, unsure=event.unsure))
 
 
 def _chat(state: UpstreamExchange, facts: ExchangeFacts, event: NoA2a) -> Step:
@@ -391,8 +456,36 @@ def _settle(state: UpstreamExchange, facts: ExchangeFacts, event: UpstreamSettle
     return replace(state, phase=UpstreamPhase.DONE, error=None), (EndRun(status),)
 
 
-def _send_again(state: UpstreamExchange, facts: ExchangeFacts, event: CallerReplied | WaitEnded) -> Step:
+def _send_again(state: UpstreamExchange, facts: ExchangeFacts, event: CallerReplied) -> Step:
     return _send(state)
+
+
+def _end_wait(state: UpstreamExchange, facts: ExchangeFacts, event: WaitEnded) -> Step:
+    if not (state.pooled and facts.first and not facts.named):
+        return _send(state)
+    if state.unsure and not facts.recognises:
+        return _fail(state, failures.uncertain(state.name))  # it no longer would: the wait was too long
+    return _choose(state, None) if facts.shared or not state.unsure else _send(state)
+
+
+def _send_to_other(state: UpstreamExchange, facts: ExchangeFacts, event: MemberChosen) -> Step:
+    return _send(
+        replace(
+            state,
+            for_callers=event.for_callers,
+            over_http=event.over_http,
+            mend_s=event.mend_s,
+            moves=0,
+            repeated=False,
+        )
+    )
+
+
+def _stay(state: UpstreamExchange, facts: ExchangeFacts, event: NoMemberLeft) -> Step:
+    """The message is judged as if there was no pool; if nobody has refused it yet, it waits."""
+    if state.error is None:
+        return replace(state, phase=UpstreamPhase.WAITING), (AwaitUpstream(0.0),)
+    return _judge_alone(state, facts, state.error)
 
 
 def _read_again(state: UpstreamExchange, facts: ExchangeFacts, event: WaitEnded) -> Step:
@@ -411,12 +504,14 @@ def _follow_card(state: UpstreamExchange, facts: ExchangeFacts, event: CardRefre
 
 
 def _fail_chat(state: UpstreamExchange, facts: ExchangeFacts, event: ChatFailed) -> Step:
-    return _fail(state, event.ended)
+    other = None if event.error is None else _try_other(state, facts, event.error)
+    return other or _fail(state, event.ended)
 
 
 def _fail_instead(state: UpstreamExchange, facts: ExchangeFacts, event: ChatFailed) -> Step:
     assert state.error is not None
-    return _fail_send(state, facts, state.error)
+    other = None if event.error is None else _try_other(state, facts, event.error)
+    return other or _fail_send(state, facts, state.error)
 
 
 def _take_up(state: UpstreamExchange, facts: ExchangeFacts, event: TaskRead) -> Step:
@@ -459,22 +554,30 @@ def _read_late(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) 
 
 
 def _ask_who(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step | None:
-    asks = isinstance(error, Unauthorized | Forbidden) and state.forwards
+    asks = state.for_callers and isinstance(error, _ASKS_WHO)
     return _identify(state, UpstreamPhase.SENDING) if asks else None
 
 
 def _wait(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step | None:
     """The message has not reached the upstream, or the upstream has done nothing with it."""
+    if isinstance(error, ExchangeUnusable):
+        return None  # no wait changes the setup, and each attempt would ask the issuer for another token
     unsaid = isinstance(error, NoToken) or (isinstance(error, NoAnswer) and not error.sent)
     if not (state.queues and (unsaid or isinstance(error, _NOT_NOW))):
         return None
     return replace(state, phase=UpstreamPhase.WAITING), (AwaitUpstream(failures.asked_s(error)),)
 
 
+def _lacks_a2a(error: CallError, chats: bool) -> bool:
+    """Whether a server that answered so has done nothing with the message, since it does not speak A2A there."""
+    if not isinstance(error, HttpRefusal) or error.status in _NO_CHAT:
+        return False
+    return error.status < 500 or error.status == NOT_IMPLEMENTED or chats
+
+
 def _move(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step | None:
     """There is no agent at the address, or none that speaks A2A."""
-    refused = isinstance(error, HttpRefusal) and error.status not in _NO_CHAT
-    if not (refused or isinstance(error, MethodNotFound) or failures.not_there(error)):
+    if not (_lacks_a2a(error, facts.chats) or isinstance(error, MethodNotFound) or failures.not_there(error)):
         return None
     if state.moves < MOVES_MAX:
         return replace(state, phase=UpstreamPhase.MOVING, error=error), (RefreshCard(),)
@@ -487,12 +590,42 @@ def _chat_instead(state: UpstreamExchange, facts: ExchangeFacts, error: CallErro
     return _chat_or_fail(state, facts, error) if tries else None
 
 
-SEND_ROWS = (_read_lost, _read_late, _ask_who, _wait, _move, _chat_instead, _fail_send)
-"""The step after a failed send: that of the first row that returns one."""
+def _try_other(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step | None:
+    """In a pool a first message may go to another member, or to the same once more: see `selection`."""
+    if not state.pooled or facts.named or not facts.first:
+        return None
+    fate = judge_fate(error)
+    match judge_next(
+        fate,
+        others=facts.others,
+        recognises=facts.recognises and state.phase is UpstreamPhase.SENDING,  # chat completions have no message ids
+        shared=facts.shared,
+        repeated=state.repeated,
+        unsure=state.unsure,
+    ):
+        case NextSend.OTHER:
+            return _choose(replace(state, unsure=state.unsure or not is_untaken(error)), error)
+        case NextSend.SAME if state.phase is UpstreamPhase.SENDING:
+            return _send(replace(state, repeated=True, unsure=True))
+        case NextSend.UNKNOWN:
+            return _fail(state, failures.uncertain(state.name))
+        case NextSend.AS_ALONE if fate is SendFate.GIVEN_UP:
+            return _judge_alone(replace(state, unsure=True), facts, error)
+        case _:
+            return None
+
+
+ALONE_ROWS = (_wait, _move, _chat_instead, _fail_send)
+SEND_ROWS = (_read_lost, _read_late, _ask_who, _try_other, *ALONE_ROWS)
+"""The step after a failed send: that of the first row that returns one. Those of ALONE_ROWS know of no pool."""
 
 
 def _judge_send(state: UpstreamExchange, facts: ExchangeFacts, event: CallFailed) -> Step:
     return next(step for row in SEND_ROWS if (step := row(state, facts, event.error)) is not None)
+
+
+def _judge_alone(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step:
+    return next(step for row in ALONE_ROWS if (step := row(state, facts, error)) is not None)
 
 
 # -- failures of a read or a subscription ------------------------------------------------------------------------------
@@ -503,8 +636,10 @@ def _judge_read(state: UpstreamExchange, facts: ExchangeFacts, event: CallFailed
     error = event.error
     silent = isinstance(error, NoAnswer)
     lost = (NoteLinkLost(),) if silent else ()
-    if isinstance(error, Unauthorized | Forbidden) and state.forwards:
+    if state.for_callers and isinstance(error, _ASKS_WHO):
         return _identify(state, UpstreamPhase.READING)
+    if isinstance(error, ExchangeUnusable):
+        return _fail(state, failures.ending(state.name, error))
     lost_at_s = state.lost_at_s
     if lost_at_s is None:
         lost_at_s = facts.now_s - (state.mend_s if isinstance(error, StreamLost) else 0.0)
@@ -529,7 +664,9 @@ TRANSITIONS: Mapping[tuple[UpstreamPhase, type], Callable[..., Step]] = {
     (UpstreamPhase.SENDING, NoA2a): _chat,
     (UpstreamPhase.SENDING, CallFailed): _judge_send,
     (UpstreamPhase.SENDING, UpstreamSettled): _settle,
-    (UpstreamPhase.WAITING, WaitEnded): _send_again,
+    (UpstreamPhase.WAITING, WaitEnded): _end_wait,
+    (UpstreamPhase.CHOOSING, MemberChosen): _send_to_other,
+    (UpstreamPhase.CHOOSING, NoMemberLeft): _stay,
     (UpstreamPhase.IDENTIFYING, CredentialsShown): _go_on_identified,
     (UpstreamPhase.MOVING, CardRefreshed): _follow_card,
     (UpstreamPhase.CHATTING, UpstreamSettled): _settle,

@@ -7,10 +7,12 @@ connection's exception. The operator reads which key of the configuration to cha
 from collections.abc import Iterable
 from math import ceil
 
+from dragoman.agents.acting_party import NOT_EXCHANGED
 from dragoman.agents.remote.card import NoKeys
 from dragoman.auth.signatures import CardNotVerified
 from dragoman.client.errors import (
     CallTimedOut,
+    ExchangeRefused,
     HttpRefusal,
     NoAnswer,
     NoCard,
@@ -20,6 +22,7 @@ from dragoman.client.errors import (
     PeerError,
 )
 from dragoman.engine.api import Ended
+from dragoman.engine.upstream_notes import CONVERSATION_AWAY, MEMBER_AWAY
 from dragoman.model.errors import (
     A2AError,
     AgentFailed,
@@ -97,6 +100,14 @@ _KEYS = {
 """Arguments in the client's error texts, and the configuration keys that replace them."""
 
 
+class CallWithheld(NoAnswer):
+    """No call was made to one member of a pool. `ended` is how the task ends if no other one can be called."""
+
+    def __init__(self, url: str, message: str, ended: Ended) -> None:
+        super().__init__(url, message)
+        self.ended = ended
+
+
 def ended(state: TaskState, text: str, reason: str = "", retry_after_s: float | None = None) -> Ended:
     """The end of a task with a text of our own."""
     return Ended(state, (Part(text=text),), reason, retry_after_s)
@@ -109,6 +120,8 @@ def ending(name: str, error: CallFailure, again_s: float | None = None) -> Ended
     the task, so the send must not be repeated.
     """
     match error:
+        case CallWithheld():
+            return error.ended
         case NoAnswer(sent=True) | EgressError(sent=True):
             late = isinstance(error, CallTimedOut)
             return ended(TaskState.FAILED, f"{name} took too long.", "upstream_timeout") if late else uncertain(name)
@@ -119,6 +132,8 @@ def ending(name: str, error: CallFailure, again_s: float | None = None) -> Ended
             return unreachable(name, again_s)
         case _ if not_there(error):
             return absent(name)
+        case ExchangeRefused():
+            return not_exchanged(name)
         case NoToken() | PeerError() | A2AError() if isinstance(error, NoToken) or shuts_out(error):
             text = f"{name} does not let this server in: its operator has to check the credentials."
             return ended(TaskState.FAILED, text, "upstream_refused")
@@ -152,6 +167,12 @@ def unreachable(name: str, again_s: float | None) -> Ended:
     return ended(TaskState.FAILED, text, UNREACHABLE, again_s)
 
 
+def offline(name: str, again_s: float | None) -> Ended:
+    """The member of the pool that has the conversation cannot be reached. `again_s` as in `ending`."""
+    text = f"{name} is offline for this conversation: {CONVERSATION_AWAY}. Send again {_when(again_s)}."
+    return ended(TaskState.FAILED, text, MEMBER_AWAY, again_s)
+
+
 def uncertain(name: str) -> Ended:
     """It is unknown whether the upstream has the message, so it is not sent again."""
     return ended(
@@ -159,6 +180,18 @@ def uncertain(name: str) -> Ended:
         f"{name} did not answer in time: it may or may not have done what was asked.",
         "upstream_uncertain",
     )
+
+
+def not_exchanged(name: str) -> Ended:
+    """The caller's token is not accepted for calls in its name."""
+    text = f"{name} is called in your name, and your token is not accepted for that: send the message with another one."
+    return ended(TaskState.FAILED, text, NOT_EXCHANGED)
+
+
+def removed(name: str) -> Ended:
+    """The member of the pool that has the task is not in the configuration any more."""
+    text = f"{name} is not where it was when it took the task: its operator here has to check `pool`."
+    return ended(TaskState.FAILED, text, "upstream_removed")
 
 
 def forgotten(name: str) -> Ended:

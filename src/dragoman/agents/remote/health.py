@@ -14,24 +14,51 @@ from dragoman.telemetry.counts import UpstreamCalls
 
 log = logging.getLogger("dragoman.upstreams")
 
+REST_S = 1.0
+"""Seconds for which other members of a pool go before one that has too much to do, when it names no time."""
+
 AGAIN_S = 5.0
 """Seconds until a send may be repeated, when nobody names a time."""
+
+
+class Wakes:
+    """Wakes the runs that wait for an agent to answer again, at whichever of its members."""
+
+    __slots__ = ("_answering",)
+
+    def __init__(self) -> None:
+        self._answering = asyncio.Event()
+
+    def wake(self) -> None:
+        """Wake all that wait now."""
+        self._answering.set()
+        self._answering = asyncio.Event()
+
+    async def pause(self, pause_s: float) -> None:
+        """Wait that long, or until the next wake."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._answering.wait()
 
 
 class UpstreamHealth:
     """Records how calls to the upstream `name` end. The `breaker` holds them back after failures.
 
-    `shut_out` says that it refuses our credentials; empty if it does not, as far as is known.
+    `shut_out` says that it refuses our credentials; empty if it does not, as far as is known. `suspect`: the last call
+    or probe did not get through. `agent` is the agent's id, where `name` is that of a member of its pool.
     """
 
-    __slots__ = ("_answering", "_name", "breaker", "calls", "shut_out")
+    __slots__ = ("_agent", "_name", "_rests_until_s", "_wakes", "breaker", "calls", "shut_out", "suspect")
 
-    def __init__(self, name: str, breaker: Breaker) -> None:
+    def __init__(self, name: str, breaker: Breaker, *, agent: str = "", wakes: Wakes | None = None) -> None:
         self.breaker = breaker
         self.calls = UpstreamCalls()
         self.shut_out = ""
+        self.suspect = False
         self._name = name
-        self._answering = asyncio.Event()
+        self._agent = agent or name
+        self._rests_until_s = 0.0
+        self._wakes = wakes or Wakes()
 
     @property
     def held_back(self) -> bool:
@@ -43,50 +70,61 @@ class UpstreamHealth:
         """Seconds until a failed send may be repeated: the rest of the breaker's pause, if there is one."""
         return self.breaker.wait_s or AGAIN_S
 
+    @property
+    def resting(self) -> bool:
+        """Whether it has asked for no calls at present."""
+        return self.breaker.clock() < self._rests_until_s
+
+    def rest(self, asked_s: float) -> None:
+        """Record that it asks for no calls, for that long; 0: it does not say for how long."""
+        self._rests_until_s = self.breaker.clock() + (asked_s or REST_S)
+
+    def record_probe(self, *, well: bool) -> None:
+        """Record whether its card could be read."""
+        if self.suspect is well:
+            self.suspect = not well
+            if well:
+                self._wakes.wake()
+
     def record_failure(self) -> None:
         """Record that a call did not get through."""
+        self.suspect = True
         pause_s = self.breaker.record_failure()
         if pause_s is not None:
             log.warning(
                 "upstream %s: no call got through: the next one is made in %g s",
                 self._name,
                 pause_s,
-                extra=about(self._name, agent=self._name, breaker="open"),
+                extra=about(self._name, agent=self._agent, breaker="open"),
             )
 
     def record_answer(self) -> None:
         """Record that a call got through, and admit those that were held back."""
         held_back = self.held_back
         self.shut_out = ""
+        self.suspect = False
         self.breaker.record_success()
         if held_back:
             log.info(
                 "upstream %s: calls get through again",
                 self._name,
-                extra=about(self._name, agent=self._name, breaker="closed"),
+                extra=about(self._name, agent=self._agent, breaker="closed"),
             )
-            self._wake()
+            self._wakes.wake()
 
     def record_shut_out(self) -> None:
         """Record that a call was refused because of this server's credentials. Holds until a call gets through."""
         self.shut_out = NOT_LET_IN
 
-    def _wake(self) -> None:
-        """Wake the runs that wait for the agent to answer again."""
-        self._answering.set()
-        self._answering = asyncio.Event()
-
     async def pause(self, pause_s: float) -> None:
-        """Wait that long, or less if a held-back agent turns out to answer again."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(pause_s):
-                await self._answering.wait()
+        """Wait that long, or less if a held-back agent, or another member of its pool, turns out to answer again."""
+        await self._wakes.pause(pause_s)
 
     def half_open(self) -> bool:
         """Let the next call show whether it answers, because there is a sign of it. Returns whether that is new."""
         if not self.breaker.half_open():
             return False
-        self._wake()
+        self._wakes.wake()
         return True
 
     def count(self, outcome: str, waited_s: float | None = None) -> None:

@@ -8,17 +8,16 @@ from hashlib import blake2b
 
 from msgspec.structs import replace
 
-from dragoman.agents.remote.route import UpstreamRoute
+from dragoman.agents.remote.card import is_dragoman
+from dragoman.agents.remote.route import UpstreamRoute, is_new
 from dragoman.client import Connection
-from dragoman.dialects.extensions import LINEAGE
+from dragoman.dialects.extensions import ACTING, LINEAGE
 from dragoman.engine.api import Run
 from dragoman.engine.upstream_notes import UpstreamNotes, read_upstream_notes
+from dragoman.model.acting_chain import Chain, metadata_of
 from dragoman.model.message import Message, Role
 from dragoman.model.operations import StreamMessage
 from dragoman.model.task import TaskHead
-
-_TIME_CHARS = 13
-"""Characters of a UUIDv7 that hold its time (RFC 9562 §5.7). A context as old as its task has no earlier tasks."""
 
 
 class UpstreamIds:
@@ -32,6 +31,10 @@ class UpstreamIds:
         self._context_id = ""
         self._run = run
         self._route = route
+
+    def load_context(self, context_id: str) -> None:
+        """Load the upstream's id of the conversation, as an earlier task noted it."""
+        self._context_id = context_id
 
     def load(self, notes: UpstreamNotes, number: int) -> None:
         """Load the ids that an earlier run noted. `number` messages are recorded."""
@@ -57,10 +60,10 @@ class UpstreamIds:
             self._run.note(sent=str(self.number))
         self.number += 1
 
-    def record_task(self, task_id: str, context_id: str, standing: dict[str, str]) -> None:
-        """Record the upstream's ids of the task and the conversation, with the notes of its standing."""
+    def record_task(self, task_id: str, context_id: str, more: dict[str, str]) -> None:
+        """Record the upstream's ids of the task and the conversation, with more notes."""
         self.task_id = task_id
-        self._run.note(task=task_id, context=context_id or self._context_id, **standing)
+        self._run.note(task=task_id, context=context_id or self._context_id, **more)
         self.keep_context(context_id)
 
     def keep_context(self, context_id: str) -> None:
@@ -69,14 +72,20 @@ class UpstreamIds:
             self._route.contexts.keep(self._run.head, self._context_id, context_id)
             self._context_id = context_id
 
-    async def build_send(self, message: Message, connection: Connection) -> StreamMessage:
-        """Build the operation that sends one of our messages under the upstream's ids."""
+    async def build_send(self, message: Message, connection: Connection, chain: Chain) -> StreamMessage:
+        """Build the operation that sends one of our messages under the upstream's ids.
+
+        A Dragoman is told the acting `chain`. Others are not: it names parties that are none of their business.
+        """
         run, head, route = self._run, self._run.head, self._route
         metadata = {**(message.metadata or {}), LINEAGE: list(run.lineage)}
+        metadata.pop(ACTING, None)
+        if chain and connection.card is not None and is_dragoman(connection.card.whole):
+            metadata[ACTING] = metadata_of(chain)
         references: list[str] = []
         if message.reference_task_ids:
-            named = [read_upstream_notes(record.note or {}).task for record in await run.references()]
-            references = [task_id for task_id in named if task_id]
+            named = [read_upstream_notes(record.note or {}) for record in await run.references()]
+            references = [notes.task for notes in named if notes.task and route.made(notes)]
         if not self._context_id:
             self._context_id = route.contexts.of(head) or await self._context_before() or _derive_context_id(head)
         sent = replace(
@@ -102,9 +111,10 @@ class UpstreamIds:
     async def _context_before(self) -> str:
         """The upstream's own id of the conversation, as an earlier task noted it; empty if the upstream uses ours."""
         head = self._run.head
-        if self._route.contexts.kept or head.context_id[:_TIME_CHARS] == head.id[:_TIME_CHARS]:
+        if self._route.contexts.kept or is_new(head):
             return ""
-        return read_upstream_notes(await self._run.noted()).context
+        notes = read_upstream_notes(await self._run.noted())
+        return notes.context if self._route.made(notes) else ""
 
 
 def _derive_context_id(head: TaskHead) -> str:

@@ -13,7 +13,8 @@ from hashlib import blake2b
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from dragoman.agents.remote.credentials import CallCredentials, Masking
+from dragoman.agents.masking import Masking
+from dragoman.agents.remote.credentials import CallCredentials
 from dragoman.client.task_fold import join_text, parts_beyond, plain_text, with_joined_text
 from dragoman.dialects.client.objects import beyond
 from dragoman.dialects.extensions import UNREADABLE_PART
@@ -58,20 +59,24 @@ class Relay:
         "_mended",
         "_name",
         "_overlaps",
+        "_refused",
         "_run",
         "_tails",
+        "_upstream",
         "deltas",
         "emitted",
         "faults",
         "used",
     )
 
-    def __init__(self, run: Run, credentials: CallCredentials, name: str) -> None:
+    def __init__(self, run: Run, credentials: CallCredentials, name: str, upstream: str = "") -> None:
         self.deltas = False
         self.emitted = False
         self.faults: list[str] = []
         self._name = name
+        self._upstream = upstream
         self.used = Usage()
+        self._refused: Usage | None = None
         self._run = run
         self._credentials = credentials
         self._emitted_ids: set[str] = set()
@@ -86,12 +91,17 @@ class Relay:
     @property
     def usage_note(self) -> str:
         """The usage counted so far, as a note for a later run."""
-        return ",".join(map(str, _numbers(self.used)))
+        return ",".join(map(str, _all_numbers(self.used)[: 4 if self.used.cached_tokens else 3]))
 
     def load_usage(self, noted: str) -> None:
         """Load the usage that an earlier run counted."""
-        given, made, total = map(int, noted.split(","))
-        self.used = Usage(given, made, total)
+        given, made, total, cached, *_ = *map(int, noted.split(",")), 0  # earlier versions noted three
+        self.used = Usage(given, made, total, cached_tokens=cached)
+
+    def count_taken(self) -> None:
+        """Count the task as that of the member of a pool, whose price it has, also if it reports no tokens."""
+        if self._upstream:
+            self._run.sink.mark(Usage.of(0, 0, upstream=self._upstream))  # nothing in it could be out of bounds
 
     def expect_repetition(self) -> None:
         """Resume after a stream was lost: what was passed on already may come again."""
@@ -294,16 +304,17 @@ class Relay:
         )
 
     def _count(self, total: Usage) -> None:
-        """Count the usage. `total` is the upstream's sum for the whole task so far."""
-        used, self.used = self.used, total
-        if total != used:
-            self._run.usage(
-                Usage(
-                    max(0, total.input_tokens - used.input_tokens),
-                    max(0, total.output_tokens - used.output_tokens),
-                    max(0, total.total_tokens - used.total_tokens),
-                )
-            )
+        """Count the usage. `total` is the upstream's sum for the whole task so far; one out of bounds is left out."""
+        if total == self.used or total == self._refused:
+            return
+        more = [new - old for new, old in zip(_all_numbers(total), _all_numbers(self.used), strict=True)]
+        if min(_all_numbers(total)) >= 0:
+            more = [max(0, number) for number in more]
+        given, made, both, cached = more
+        if self._run.usage(Usage.of(given, made, both, cached_tokens=cached, upstream=self._upstream)):
+            self.used = total
+        else:
+            self._refused = total
 
 
 def _without_cost(artifact: Artifact) -> Artifact:
@@ -377,8 +388,8 @@ def overlaps(told: Sequence[Artifact], *, anew: bool = False, begun: Collection[
     return {each.artifact_id: Overlap(join_text(each.parts), now=now, begun=each.artifact_id in begun) for each in told}
 
 
-def _numbers(usage: Usage) -> tuple[int, int, int]:
-    return usage.input_tokens, usage.output_tokens, usage.total_tokens
+def _all_numbers(usage: Usage) -> tuple[int, ...]:
+    return usage.input_tokens, usage.output_tokens, usage.total_tokens, usage.cached_tokens
 
 
 def _as_given(told: Sequence[Part], given: Sequence[Part]) -> tuple[Part, ...]:

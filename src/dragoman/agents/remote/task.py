@@ -19,19 +19,22 @@ from msgspec.structs import replace
 
 from dragoman.agents.remote import exchange, failures
 from dragoman.agents.remote.admission import UpstreamAdmission
-from dragoman.agents.remote.failures import UNFOUND
+from dragoman.agents.remote.failures import UNFOUND, CallWithheld
+from dragoman.agents.remote.health import AGAIN_S
 from dragoman.agents.remote.ids import UpstreamIds
+from dragoman.agents.remote.pool import UpstreamPool
 from dragoman.agents.remote.relay import Relay
 from dragoman.agents.remote.route import UpstreamRoute
 from dragoman.agents.remote.standing import UpstreamStanding
 from dragoman.client import Connection
-from dragoman.client.errors import NoAnswer, PeerError
+from dragoman.client.errors import NoAnswer, PeerError, no_answer
+from dragoman.client.retries import Repetition
 from dragoman.client.stream import TaskStream
 from dragoman.engine.api import Ended, Run
-from dragoman.engine.upstream_notes import read_upstream_notes
+from dragoman.engine.upstream_notes import WHY_CHARS, UpstreamAttempt, read_upstream_notes, write_attempts
 from dragoman.engine.words import QUESTIONS
-from dragoman.model.errors import A2AError
-from dragoman.model.ids import timestamp_ms
+from dragoman.model.errors import A2AError, AgentOffline
+from dragoman.model.ids import timestamp, timestamp_ms
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import Subscribe
 from dragoman.model.task import INTERRUPTED, TERMINAL, Task, TaskState, TaskStatus
@@ -48,39 +51,56 @@ STOP_S = 5.0
 
 
 class UpstreamTask:
-    """The exchange between `run` and the upstream of `route`.
+    """The exchange between `run` and one of the upstreams of `pool`.
 
     `queues`: the task waits for an upstream that cannot be reached.
     """
 
     __slots__ = (
         "_admission",
+        "_attempts",
+        "_bound",
         "_due",
         "_exchange",
+        "_headers",
         "_ids",
         "_message",
+        "_pool",
+        "_queues",
         "_read",
         "_relay",
         "_resumptions",
+        "_round",
         "_route",
         "_run",
         "_spoken",
         "_standing",
+        "_unnoted",
     )
 
-    def __init__(self, run: Run, route: UpstreamRoute, *, queues: bool) -> None:
+    def __init__(self, run: Run, pool: UpstreamPool, *, queues: bool, headers: bool) -> None:
         self._run = run
-        self._route = route
+        self._pool = pool
+        self._queues = queues
+        self._headers = headers
+        self._bound = ""
+        """The member of the pool to which the conversation is bound."""
+        self._attempts: list[UpstreamAttempt] = []
+        """The members that have not carried out the task."""
+        self._round = 0
+        """How many of these attempts are from before all members could be tried again."""
+        self._unnoted = False
+        """Whether the member is noted with the task that it names, and not before."""
+        route = pool.routes[0]
+        self._take_route(route)
         self._exchange = exchange.UpstreamExchange(
             name=route.name,
             queues=queues,
-            forwards=route.access.forwards,
+            for_callers=route.access.for_callers,
             over_http=route.access.over_http,
             mend_s=route.access.timeouts.mend_s,
+            pooled=not pool.single,
         )
-        self._ids = UpstreamIds(run, route)
-        self._admission = UpstreamAdmission(run, route, self._ids, queues=queues)
-        self._relay = Relay(run, route.access.credentials, route.name)
         self._standing = UpstreamStanding(run, route.access.retrier.clock)
         self._message = run.message
         """The message under way, or the last one."""
@@ -92,8 +112,28 @@ class UpstreamTask:
         """The upstream's task as it was last read, and the connection of that read."""
         self._resumptions = 0
 
+    def _take_route(self, route: UpstreamRoute) -> None:
+        """Have this upstream carry out the task. Nothing of it was sent to another one that might have taken it."""
+        run, queues = self._run, self._queues
+        self._route = route
+        self._ids = UpstreamIds(run, route)
+        self._admission = UpstreamAdmission(run, route, self._ids, queues=queues, headers=self._headers)
+        member = "" if route.member is None else route.member.name
+        self._relay = Relay(run, route.access.credentials, route.name, member)
+
     async def carry_out(self) -> None:
         """Have the upstream carry out the task. Raises Ended, unless it completed without a closing message."""
+        if self._pool.single:
+            await self._carry_out()
+            return
+        await self._find_member()
+        self._route.begin_task()
+        try:
+            await self._carry_out()
+        finally:
+            self._route.end_task()
+
+    async def _carry_out(self) -> None:
         try:
             event: exchange.ExchangeEvent | None = exchange.RunBegan() if self._run.epoch == 1 else await self._resume()
             while event is not None:
@@ -123,7 +163,15 @@ class UpstreamTask:
             breaker_s=route.health.breaker.wait_s,
             now_s=time.monotonic(),
         )
+        if self._exchange.pooled and isinstance(event, exchange.CallFailed | exchange.ChatFailed | exchange.WaitEnded):
+            facts = replace(
+                facts,
+                others=self._pool.has_other(self._bound, self._tried),
+                recognises=route.endpoint.may_repeat(timestamp_ms(self._run.head.created_at)),
+                shared=self._pool.shared_dedupe,
+            )
         self._exchange, commands = exchange.advance(self._exchange, facts, event)
+        self._admission.note_doubt(unsure=self._exchange.unsure)
         return commands
 
     async def _step(self, event: exchange.ExchangeEvent) -> exchange.ExchangeEvent | None:
@@ -132,8 +180,14 @@ class UpstreamTask:
             self._admission.record_failure(event.error)
         following: exchange.ExchangeEvent | None = None
         for command in self._advance(event):
-            if isinstance(command, exchange.FailRun) and isinstance(event, exchange.CallFailed):
-                raise command.ended from event.error
+            if isinstance(command, exchange.FailRun):
+                error = event.error if isinstance(event, exchange.CallFailed | exchange.ChatFailed) else None
+                ended = command.ended
+                if self._exchange.pooled:
+                    if self._is_away(ended, error):
+                        ended = failures.offline(self._pool.name, ended.retry_after_s)
+                    self._note_failure(ended, error)
+                raise ended from error
             following = await self._do(command)
         return following
 
@@ -162,6 +216,8 @@ class UpstreamTask:
                 return exchange.WaitEnded()
             case exchange.RefreshCard():
                 return await self._refresh_card()
+            case exchange.ChooseMember(error=error):
+                return await self._choose_member(error)
             case exchange.NoteTask(task_id=task_id):
                 self._record_task(task_id, "", self._standing.begin(()))
             case exchange.NoteTaken():
@@ -182,21 +238,123 @@ class UpstreamTask:
 
     async def _send(self) -> exchange.ExchangeEvent:
         """Send the message, and pass on updates until the upstream's task ends or asks."""
-        connection = await self._admission.connection()
+        try:
+            connection = await self._admission.connection()
+        except CallWithheld as withheld:
+            return exchange.CallFailed(withheld)
         if connection is None:
             return exchange.NoA2a()
         self._spoken = connection
-        operation = await self._ids.build_send(self._message, connection)
+        operation = await self._ids.build_send(self._message, connection, self._admission.chain)
         self._due = True
         try:
             stream = connection.task_stream(
-                operation, traceparent=self._run.traceparent, on_link=self._standing.set_link
+                operation,
+                traceparent=self._run.traceparent,
+                on_link=self._standing.set_link,
+                repetition=self._repetition,
             )
             status = await self._follow(stream, connection)
         except (A2AError, NoAnswer, PeerError) as error:
             return exchange.CallFailed(error)
         self._route.endpoint.adopt_card()
         return exchange.UpstreamSettled(status)
+
+    # -- the members of a pool -----------------------------------------------------------------------------------------
+
+    @property
+    def _tried(self) -> set[str]:
+        """The members that were tried, the present one included."""
+        member = self._route.member
+        return {each.member for each in self._attempts[self._round :]} | (set() if member is None else {member.name})
+
+    @property
+    def _repetition(self) -> Repetition:
+        """Whether a failed send is repeated there, or goes to another member."""
+        first = self._ids.number == 1 and not self._ids.task_id
+        if not (self._exchange.pooled and first and self._pool.has_other(self._bound, self._tried)):
+            return Repetition.HERE
+        return Repetition.NEVER if self._pool.shared_dedupe else Repetition.UNLESS_UNTAKEN
+
+    async def _find_member(self) -> None:
+        """Find the member that has the task, by the log, or choose one. Raises Ended."""
+        run, pool = self._run, self._pool
+        note = run.notes
+        notes = read_upstream_notes(note)
+        self._bound, self._attempts = notes.bound, list(notes.attempts)
+        self._round = len(self._attempts)
+        unsent = run.epoch == 1 or bool(note.get("waits"))
+        route = pool.find_route(notes) if notes.member or notes.task else None
+        if route is not None:
+            self._begin_at(route, notes.context)
+            return
+        if notes.task or (notes.member and not unsent):
+            raise failures.removed(pool.name)
+        if not (unsent or pool.shared_dedupe):
+            raise failures.uncertain(pool.name)
+        try:
+            place = await pool.place_task(run.head, await run.sink.past())
+        except AgentOffline:
+            raise failures.offline(pool.name, AGAIN_S) from None
+        if place is None:
+            return  # the first one: the exchange tells how that ends
+        self._bound = place.bound
+        self._begin_at(place.route, place.context)
+        if pool.direct and not notes.attempts:
+            self._unnoted = True  # a note would make a task of an answer that needs none
+        else:
+            run.note(**place.note)
+            await run.written()
+
+    def _begin_at(self, route: UpstreamRoute, context_id: str) -> None:
+        """Begin at a member, which has the conversation under that id; empty if none is noted."""
+        if route is not self._route:
+            self._take_route(route)
+        self._ids.load_context(context_id)
+
+    async def _choose_member(self, error: exchange.CallError | None) -> exchange.MemberChosen | exchange.NoMemberLeft:
+        """Take the next member, after noting why this one has not taken the message. Without an error: begin anew."""
+        run, left = self._run, self._route
+        if error is None:
+            self._round = len(self._attempts)
+            route = self._pool.choose_route(run.head, self._bound, ())
+        else:
+            route = self._pool.choose_route(run.head, self._bound, self._tried)
+        if route is None or route.member is None:
+            return exchange.NoMemberLeft()
+        if error is not None:
+            self._add_attempt(failures.ending(left.name, error).reason, left.access.describe(error))
+            log.warning("upstream %s: task %s goes to %s", left.label, run.head.id, route.label)
+        admission = self._admission
+        left.end_task()
+        route.begin_task()
+        self._take_route(route)
+        self._admission.follow(admission)
+        self._due, self._spoken = False, None
+        if not self._unnoted:
+            run.note(member=route.member.name, tried=write_attempts(self._attempts))
+            await run.written()  # from now on the message may have been sent there
+        access = route.access
+        return exchange.MemberChosen(
+            for_callers=access.for_callers, over_http=access.over_http, mend_s=access.timeouts.mend_s
+        )
+
+    def _add_attempt(self, reason: str, why: str) -> None:
+        member = self._route.member
+        assert member is not None  # only a pool of several has attempts
+        at = timestamp(self._route.access.retrier.clock.now_ms())
+        self._attempts.append(UpstreamAttempt(member=member.name, at=at, reason=reason, why=why[:WHY_CHARS]))
+
+    def _is_away(self, ended: Ended, error: exchange.CallError | None) -> bool:
+        """Whether the conversation stays with a member that could not be reached, so that nothing was done."""
+        nothing_sent = isinstance(error, NoAnswer) and not error.sent and ended.retry_after_s is not None
+        return nothing_sent and self._pool.holds(self._bound)
+
+    def _note_failure(self, ended: Ended, error: exchange.CallError | None) -> None:
+        """Note that the last member has not carried out the task. One that has not taken it has no conversation."""
+        self._add_attempt(ended.reason, "" if error is None else self._route.access.describe(error))
+        member = self._bound if ended.retry_after_s is not None else self._attempts[-1].member
+        self._run.note(member=member, tried=write_attempts(self._attempts))
 
     async def _refresh_card(self) -> exchange.CardRefreshed:
         """Read the card again, now, since the agent may have changed its interface."""
@@ -256,9 +414,13 @@ class UpstreamTask:
             raise
 
     async def _pass_on(self, batch: Sequence[Update], stream: TaskStream) -> None:
-        relay = self._relay
+        relay, route = self._relay, self._route
         if not self._ids.task_id and (task_id := stream.fold.task_id):
-            self._record_task(task_id, stream.fold.context_id, self._standing.begin(batch))
+            more = self._standing.begin(batch)
+            if self._unnoted and route.member is not None:
+                self._unnoted = False
+                more |= {"member": route.member.name, "tried": write_attempts(self._attempts)}
+            self._record_task(task_id, stream.fold.context_id, more)
         if stream.resumptions != self._resumptions:
             self._resumptions = stream.resumptions
             relay.expect_repetition()
@@ -285,7 +447,9 @@ class UpstreamTask:
     def _note_taken(self) -> None:
         """Record that the upstream has the message."""
         self._due = False
+        self._relay.count_taken()
         self._ids.record_taken()
+        self._pool.hold(self._run.head, self._route)
 
     # -- asking and ending ---------------------------------------------------------------------------------------------
 
@@ -315,7 +479,7 @@ class UpstreamTask:
         if not relay.emitted:
             await relay.emit(parts or await self._last_words())
             parts = ()
-        elif relay.has_emitted(parts):
+        elif parts and relay.has_emitted(parts):
             parts = ()
         if relay.faults:
             raise self._completed(parts)
@@ -344,17 +508,20 @@ class UpstreamTask:
 
     async def _resume(self) -> exchange.RunResumed:
         """Load what an earlier run noted, and return how far it got."""
-        run, ids, note = self._run, self._ids, self._run.record.note or {}
+        run, ids, note = self._run, self._ids, self._run.notes
         answers = await self._answers(int(note.get("sent", "1")))
         if used := note.get("used"):
             self._relay.load_usage(used)
         notes = read_upstream_notes(note)
         ids.load(notes, 1 + len(answers))
+        if note.get("waits"):
+            self._admission.load_wait()
         self._standing.load(notes)
         if not ids.task_id:
             ids.begin_anew()
             may_repeat = self._route.endpoint.may_repeat(timestamp_ms(run.head.created_at))
-            return exchange.RunResumed(repeatable=run.epoch <= 1 or bool(note.get("waits")) or may_repeat)
+            untouched = run.epoch <= 1 or bool(note.get("waits"))
+            return exchange.RunResumed(repeatable=untouched or may_repeat, unsure=not untouched)
         unsent = bool(answers) and int(note.get("sent", "1")) < ids.number
         if unsent:
             self._message = answers[-1]
@@ -373,7 +540,7 @@ class UpstreamTask:
                 question = message.parts
                 continue
             answer = await self._run.ask(question)
-            if question != self._admission.credentials_question:
+            if question not in self._admission.credentials_questions:
                 answers.append(answer)
             question = ()
         while len(answers) < sent - 1:
@@ -433,7 +600,7 @@ class UpstreamTask:
         try:
             await self._chat_once()
         except Ended as ended:
-            return exchange.ChatFailed(ended)
+            return exchange.ChatFailed(ended, _cause_of(ended))
         return exchange.UpstreamSettled(TaskStatus(state=TaskState.COMPLETED, timestamp=""))
 
     async def _chat_once(self) -> None:
@@ -459,6 +626,14 @@ class UpstreamTask:
         await self._relay.emit((Part(text=text),))
 
 
+def _cause_of(ended: Ended) -> exchange.CallError | None:
+    """The failure of a call that led to an end."""
+    cause = ended.__cause__
+    if isinstance(cause, EgressError):
+        return no_answer(cause, "answer_s")
+    return cause if isinstance(cause, A2AError | NoAnswer | PeerError) else None
+
+
 async def _read_next(batches: AsyncGenerator[list[Update], None]) -> list[Update] | None:
     return await anext(batches, None)
 
@@ -479,8 +654,8 @@ async def _cancel_once_named(
                 await batches.aclose()
                 await connection.cancel(task_id)
     except TimeoutError:
-        log.info("upstream %s: a task that was canceled here was not canceled there in time", route.name)
+        log.info("upstream %s: a task that was canceled here was not canceled there in time", route.label)
     except (A2AError, NoAnswer, PeerError) as error:
-        log.info("upstream %s: a task that was canceled here: %s", route.name, route.access.describe(error))
+        log.info("upstream %s: a task that was canceled here: %s", route.label, route.access.describe(error))
     finally:
         await asyncio.shield(batches.aclose())

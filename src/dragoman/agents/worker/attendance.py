@@ -50,7 +50,8 @@ class Attendance:
         self._shared = shared
         self._agents: dict[str, OwnWorkers] = {}
         """By the agent that is served here."""
-        self._seen_here: dict[str, float] = {}
+        self._seen_here: dict[str, tuple[float, float]] = {}
+        """By name, how long what was seen here counts, and how often it is told."""
         self._seen_told: dict[str, float] = {}
         self._seen: frozenset[str] = frozenset()
         self._id = token_hex(8)
@@ -79,13 +80,16 @@ class Attendance:
             found.append(tuple(_older(each, ROSTER_TTL_S - entry.left_ms / 1000) for each in roster))
         return tuple(found)
 
-    def saw(self, agent: str, seen_s: float) -> None:
-        """A worker of the agent has called; it counts as seen for `seen_s`."""
-        self._seen_here[agent] = seen_s
+    def saw(self, name: str, seen_s: float, every_s: float | None = None) -> None:
+        """A worker of the agent has called, or of a version of its code (`version_name`).
 
-    def sees(self, agent: str) -> bool:
-        """Whether another replica has seen a worker of the agent lately."""
-        return agent in self._seen
+        It counts as seen for `seen_s`. The others are told at most every `every_s`; without it, every third of that.
+        """
+        self._seen_here[name] = seen_s, seen_s / 3 if every_s is None else every_s
+
+    def sees(self, name: str) -> bool:
+        """Whether any replica has seen a worker of the agent lately, or one with a version of its code."""
+        return name in self._seen
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
@@ -115,11 +119,11 @@ class Attendance:
 
     async def _tick(self) -> None:
         now_s = asyncio.get_running_loop().time()
-        for agent, seen_s in tuple(self._seen_here.items()):
-            if now_s - self._seen_told.get(agent, float("-inf")) >= seen_s / 3:
-                await self._shared.put(SEEN + agent, b"", _ms(seen_s))
-                self._seen_told[agent] = now_s
-            self._seen_here.pop(agent, None)
+        for name, (seen_s, every_s) in tuple(self._seen_here.items()):
+            if now_s - self._seen_told.get(name, float("-inf")) >= every_s:
+                await self._shared.put(SEEN + name, b"", _ms(seen_s))
+                self._seen_told[name] = now_s
+            self._seen_here.pop(name, None)
         for agent, workers in tuple(self._agents.items()):
             await self._tell_roster(agent, workers.roster(), now_s)
         self._seen = frozenset(entry.key.removeprefix(SEEN) for entry in await self._shared.scan(SEEN))

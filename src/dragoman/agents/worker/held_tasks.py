@@ -6,6 +6,9 @@ Invariant: an observation that has begun is finished once.
 from itertools import islice
 
 from dragoman.engine.observer import Execution
+from dragoman.engine.words import Step
+from dragoman.model.events import Stepped
+from dragoman.model.ids import timestamp_ms
 
 
 class HeldTasks:
@@ -25,6 +28,21 @@ class HeldTasks:
         self._tokens[task_id] = token
         if execution is not None:
             self._executions[task_id] = execution
+
+    def note_step(self, task_id: str, stepped: Stepped) -> None:
+        """A worker has executed a step, whose outcome is committed. A step that its caller decided was not executed."""
+        execution = self._executions.get(task_id)
+        if execution is None or not stepped.attempts or Step(stepped.name).drawn:
+            return
+        failure = None if stepped.failure is None else stepped.failure.type
+        times = timestamp_ms(stepped.began), timestamp_ms(stepped.timestamp)
+        execution.step_told(stepped.name, stepped.key, *times, stepped.attempts, failure)
+
+    def note_replay(self, task_id: str, step: Step) -> None:
+        """A worker was told the recorded outcome of a step."""
+        execution = self._executions.get(task_id)
+        if execution is not None and not step.drawn:
+            execution.step_replayed()
 
     def finish(self, task_id: str, state: str) -> None:
         """A worker has a task no more, which is in `state` now."""

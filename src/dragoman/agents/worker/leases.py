@@ -9,13 +9,16 @@ A task that nobody has waits in the store's queue, and a lease is a row beside i
 | `presence` | who the workers are, and which of them wait for work |
 | `queue` | how a task that nobody has is given to a worker |
 | `task_cache` | the tasks that workers have, as they are known here |
-| `entry` | what a word comes to: events, and the changed lease |
+| `word_outcome` | what a word comes to: events, and the changed lease |
 | `teller` | how a word is written |
 | `parent` | delegations of tasks that workers have |
+| `leased_state` | the stored state that workers reach |
 """
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any
 
@@ -23,23 +26,30 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.agents.worker.held_tasks import HeldTasks
+from dragoman.agents.worker.leased_state import LeasedSpace
 from dragoman.agents.worker.presence import Presence
-from dragoman.agents.worker.queue import TakenTask, Terms, WorkerQueue
+from dragoman.agents.worker.queue import PASSED_OVER_S, TakenTask, Terms, WorkerQueue
+from dragoman.agents.worker.recorded_words import shown_event
 from dragoman.agents.worker.roster import RosterEntry, WorkerWord
 from dragoman.agents.worker.task_cache import WORK_S, TaskCache, task_of
 from dragoman.agents.worker.teller import Teller
-from dragoman.agents.worker.words import SpokenWord, word_of
+from dragoman.agents.worker.words import SpokenWord, ToldSleep, ToldStep, word_of
 from dragoman.engine.log import Log
+from dragoman.engine.runs.places import NUMBERS_FROM, step_key
+from dragoman.engine.runs.replay import RecordedSleep
 from dragoman.engine.runs.task_sink import metadata_of
+from dragoman.engine.state_space import scope_of
 from dragoman.engine.words import Ask, Delegation
 from dragoman.engine.worker_tasks import WorkerTasks
 from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
-from dragoman.model.events import Delegated
+from dragoman.model.events import Delegated, Logged, Stepped
+from dragoman.model.headers import TaskHeaders
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message
 from dragoman.model.operations import CompleteTask, UpdateStatus
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskHead, TaskState, Usage
-from dragoman.store.api import StoreError
+from dragoman.store.api import OutcomeUnknown, StoreError
+from dragoman.store.state import StateKind
 from dragoman.store.worker_leases import WorkerLease
 from dragoman.telemetry.coalescing import about
 
@@ -58,6 +68,26 @@ HELD_MAX = 500
 """How many tasks that workers took here are looked up at once."""
 
 NOBODY_ASKED = "the task waits for its caller's message: then a worker gets it"
+
+
+LOG_BYTES = 1_000_000
+"""About how much of a log a worker gets at once that replays by itself."""
+
+
+class StepStanding(Struct, frozen=True):
+    """How it stands with a step. Its worker executes it, unless it is `recorded`, or was begun before: `uncertain` is
+    how often it was, without anybody knowing whether it was executed."""
+
+    key: str
+    recorded: Stepped | None = None
+    uncertain: int = 0
+
+
+class SleepStanding(Struct, frozen=True):
+    """How it stands with a sleep that ends at `wakes_ms`, or ended earlier: it goes on for `left_ms`."""
+
+    wakes_ms: int
+    left_ms: int
 
 
 class Beat(Struct, frozen=True):
@@ -94,9 +124,9 @@ class Leases:
         """Give out tasks from now on."""
         if self._cache is None or self._cache.tasks is not tasks:
             self._cache = TaskCache(self._agent, tasks, self._held_tasks)
-            self._queue = WorkerQueue(self._agent, self._cache, self._held_tasks)
+            self._queue = WorkerQueue(self._agent, self._cache, self._held_tasks, self.presence)
             self._teller = Teller(self._cache, self._held_tasks)
-        self.presence.open()
+        self.presence.open(tasks.versions.absent_s)
 
     @property
     def cache(self) -> TaskCache:
@@ -198,26 +228,37 @@ class Leases:
 
     # -- taking tasks, and giving them back ----------------------------------------------------------------------------
 
-    async def take(self, worker: str, wait_s: float, *, replays: bool = False) -> TakenTask | None:
+    async def take(
+        self, worker: str, wait_s: float, *, replays: bool = False, steps_version: str = ""
+    ) -> TakenTask | None:
         """Lease the task that has waited longest; None if there is none for `wait_s`.
+
+        A worker with a `steps_version` gets none that began with another one (`engine.code_versions`).
 
         Raises Unavailable when the server is stopping, or its store cannot answer.
         """
         presence = self.presence
-        presence.saw(worker)
+        presence.saw_code(worker, steps_version)
         if presence.closed:
             raise Unavailable("the server is stopping: ask again in a moment", 1)
         deadline = _now() + wait_s
+        terms = Terms(worker, replays, self.lease_s, self.deadline_s, steps_version)
         while True:
             offers = presence.offers
-            taken = await self._queue.take(Terms(worker, replays, self.lease_s, self.deadline_s))
+            try:
+                taken = await self._queue.take(terms)
+            except asyncio.CancelledError:
+                presence.offer()  # this worker may be the only one that heard of the task
+                raise
             if taken is not None:
                 presence.offer()  # there may be more
                 return taken
             if presence.closed or (rest_s := deadline - _now()) <= 0:
                 return None
             if presence.offers == offers:
-                await presence.wait(worker, rest_s)
+                if self._queue.passes_over(steps_version):  # what waits for its code in vain has to be ended
+                    rest_s = min(rest_s, PASSED_OVER_S)
+                await presence.wait(worker, rest_s, steps_version)
 
     async def release(self, token: str) -> None:
         """Give a task back, so that another worker gets it at once. Raises LeaseLost or Unavailable."""
@@ -298,7 +339,7 @@ class Leases:
             assert known.lease is not None
             told = known.lease.delegations
             number = order.number or told + 1
-            if number > told + 1:
+            if told + 1 < number < NUMBERS_FROM:
                 raise InvalidParams("delegation", f"the next one has the number {told + 1}")
             coming = self._teller.delegating(task_id, number)
             if number > told or (coming is None and number not in known.view.delegated):
@@ -311,6 +352,77 @@ class Leases:
                 raise LeaseLost
             outcome = coming.result() if coming.done() and not coming.cancelled() else None
         return outcome
+
+    async def step(self, token: str, told: ToldStep, usage: Usage | None = None) -> StepStanding:
+        """Find how it stands with a step, and record it if it is done.
+
+        The same step may be told again under its lease, which changes nothing. Raises InvalidParams or LeaseLost, also
+        if the step ends the task.
+        """
+        self._saw(token)
+        task_id = task_of(token)
+        with ANSWERING, await self.cache.get(task_id, token) as known:
+            if known.lease is not None and known.lease.replays and not told.number:
+                raise InvalidParams("number", "is missing: count the steps of the lease, from 1")
+            await self._teller.tell(task_id, token, told, usage)
+            view = known.view
+            if known.task.terminal:
+                raise LeaseLost
+            if (recorded := view.recorded_step(told.place)) is not None:
+                (logged,) = await self.tasks.files.log((Logged(view.seq, recorded),))
+                assert isinstance(logged.event, Stepped)
+                if told.done is None:
+                    self._held_tasks.note_replay(task_id, told.step)
+                return StepStanding(step_key(task_id, told.place), logged.event)
+            uncertain = view.times_begun(told.place)
+            asks = told.step.at_most_once and uncertain > (told.uncertain or 0)
+            return StepStanding(step_key(task_id, told.place), uncertain=uncertain if asks else 0)
+
+    async def sleep(self, token: str, told: ToldSleep) -> SleepStanding:
+        """Record a sleep, or find how it stands. The lease is over then, unless the sleep is, or its worker keeps it.
+
+        Raises InvalidParams or LeaseLost, also if the sleep ends the task.
+        """
+        self._saw(token)
+        task_id = task_of(token)
+        with ANSWERING, await self.cache.get(task_id, token) as known:
+            if known.lease is not None and known.lease.replays and not told.number:
+                raise InvalidParams("number", "is missing: count the steps of the lease, from 1")
+            await self._teller.tell(task_id, token, told)
+            if known.task.terminal:
+                raise LeaseLost
+            sleep, now_ms = known.view.steps.at(told.place), self.tasks.clock.now_ms()
+            assert isinstance(sleep, RecordedSleep), "it was told just now"
+            return SleepStanding(sleep.wakes_ms, 0 if sleep.over else max(0, sleep.wakes_ms - now_ms))
+
+    @asynccontextmanager
+    async def open_state(
+        self, token: str, kind: StateKind, *, wide: bool = False, shared: bool = False
+    ) -> AsyncIterator[LeasedSpace]:
+        """A scope of the stored state that the lease reaches: see `engine.state_space.scope_of`.
+
+        Raises LeaseLost or Unavailable, also within the block.
+        """
+        self._saw(token)
+        with ANSWERING, await self.cache.get(task_of(token), token) as known:
+            scope = scope_of(known.task.head, kind, wide=wide, shared=shared)
+            yield LeasedSpace(self.tasks, known, token, scope)
+
+    async def read_log(self, token: str, after: int, *, artifacts: bool) -> tuple[tuple[Logged, ...], int]:
+        """Events of the log of the lease's task after a seq, and the seq until which they were read.
+
+        They are for a worker that replays by itself. Those that are of no use to it are left out, and those that it
+        gets with its words: see `shown_event`. Raises LeaseLost or Unavailable.
+        """
+        self._saw(token)
+        task_id, tasks = task_of(token), self.tasks
+        with ANSWERING:
+            if not await tasks.runs(task_id, token):
+                raise LeaseLost
+            page = await tasks.store.read(task_id, after, LOG_BYTES)
+            events = ((logged.seq, shown_event(logged.event, artifacts=artifacts)) for logged in page)
+            shown = tuple([Logged(seq, event) for seq, event in events if event is not None])
+            return await tasks.files.log(shown), page[-1].seq if page else after
 
     # -- heartbeats ----------------------------------------------------------------------------------------------------
 
@@ -368,6 +480,11 @@ class Leases:
                 raise LeaseLost
             return known.task.head, known.view.message
 
+    async def request_headers(self, token: str) -> TaskHeaders | None:
+        """The headers of the requests with the newest messages of the lease's task; None if they are not here."""
+        with ANSWERING, await self.cache.get(task_of(token), token) as known:
+            return known.task.headers
+
     async def request_metadata(self, token: str, message: Message) -> dict[str, Any] | None:
         """The metadata of the request that brought a message of the lease's task."""
         with ANSWERING, await self.cache.get(task_of(token), token) as known:
@@ -389,7 +506,7 @@ class _Answering:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, StoreError):
+        if isinstance(error, StoreError | OutcomeUnknown):
             raise Unavailable("the server's store cannot answer now: try again", 5) from error
 
 

@@ -7,29 +7,73 @@ takes to stop.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from dragoman.agents.url_files import read_here
 from dragoman.agents.worker import wire
+from dragoman.agents.worker.recorded_words import ELSEWHERE, read_replay
+from dragoman.agents.worker.served_state import ServedSpace
 from dragoman.client.credentials import Authorized, Credentials
 from dragoman.client.errors import NoToken
 from dragoman.client.http import Requester
-from dragoman.engine.api import Ended, Hear, Reject, Run, Runner
+from dragoman.engine.api import Ended, Execute, Hear, Reject, Run, Runner, Traits
 from dragoman.engine.bounds import Bounds
-from dragoman.engine.words import Ask, Delegation, End, Note, Say, Waiting, Working
-from dragoman.model.events import ArtifactChunk, Delegated, Event, Noted, StatusChanged
-from dragoman.model.ids import new_id
+from dragoman.engine.lineage import child_of
+from dragoman.engine.runs.endings import ask_about_step, mismatched
+from dragoman.engine.runs.places import (
+    ExecutedStep,
+    RunPlaces,
+    begin_first_branch,
+    executing_step,
+    place_tasks,
+    present_branch,
+    refuse_within_step,
+    step_key,
+)
+from dragoman.engine.runs.replay import NOTHING, Replay, ReplayMismatch, question_name
+from dragoman.engine.words import (
+    JSON_FORM,
+    PATCHED,
+    Ask,
+    Delegation,
+    End,
+    Note,
+    Say,
+    Sleep,
+    Step,
+    StepDone,
+    Waiting,
+    Working,
+)
+from dragoman.model.events import (
+    ArtifactChunk,
+    Delegated,
+    Event,
+    Logged,
+    MessageReceived,
+    Noted,
+    Placed,
+    StatusChanged,
+    StepFailure,
+    Stepped,
+)
+from dragoman.model.headers import RequestHeaders, TaskHeaders
+from dragoman.model.ids import new_id, timestamp
 from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Message, Part, Role
-from dragoman.model.operations import CallerCredentials
 from dragoman.model.task import Progress, Record, Task, TaskHead, TaskState, Usage
 from dragoman.net.egress import Egress
 from dragoman.net.errors import EgressError
+from dragoman.store.state import StateKind
 
 log = logging.getLogger("dragoman.worker")
 
@@ -55,6 +99,14 @@ LEAVE_S = 5.0
 
 LEAVE_AT_STOP_S = 1.5
 """The same when the worker stops, which is to be over soon."""
+
+KEPT_SLEEP_S = 5.0
+"""A worker keeps its task for a sleep of at most so long."""
+
+HEAR_S = 1.0
+"""How often a worker that keeps a sleeping task looks for the message that is to wake it."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 GIVE_BACK_S = 1.0
 """How long a server may take to accept a task that is given back; after that, its lease runs out."""
@@ -134,15 +186,18 @@ class WorkerApi:
 class ServerSink:
     """See `engine.api.Sink`: the words go to the server from which the task was leased, in a `delivery`.
 
-    Nothing here is replayed, nor written: the server does that.
+    The words of an earlier worker are not sent again: they are replayed here, from the log of the task. Nothing is
+    written here: the server does that. `traits` are those of the agent.
     """
 
-    def __init__(self, server: WorkerApi, delivery: wire.LeasedTask) -> None:
+    def __init__(self, server: WorkerApi, delivery: wire.LeasedTask, traits: Traits) -> None:
         task = delivery.task
         self.lease = delivery.lease
         self.expires_s = delivery.expires_s
         self.lineage = delivery.lineage
-        self.shown: CallerCredentials | None = None
+        self.gives_headers = delivery.headers is not UNSET
+        self.headers: TaskHeaders | None = None
+        self._note_headers(delivery.headers)
         self.canceled = False
         self.ending = False
         """Whether the end of the task is on its way. The lease ends with it."""
@@ -161,6 +216,13 @@ class ServerSink:
             metadata=delivery.metadata,
             extensions=delivery.extensions,
         )
+        self.imposed: End | None = None
+        """The end that a difference from what is recorded imposes on the task, whatever the agent does now."""
+        self.replay: Replay = NOTHING
+        self._recorded = delivery.recorded
+        self._keeps_state = delivery.keeps_state is True
+        self._traits = traits
+        self._places = RunPlaces(counted=False)
         self._server = server
         self._fold = Fold(self.head, replace(_record(self.head, task), note=delivery.note))
         self._notes: dict[str, str] = {}
@@ -168,13 +230,41 @@ class ServerSink:
         """By answer, the metadata of its request."""
         self._numbers = 0
         self._questions = 0
-        self._orders = 0
         self._used: Usage | None = None
         self._turn = asyncio.Lock()
+        self._patches: dict[str, bool] = {}
+        self._patching = asyncio.Lock()
 
     def stop(self, *, canceled: bool) -> None:
         """The task is worked on no longer: it is `canceled`, or its lease is over."""
         self.canceled = canceled
+
+    def _note_headers(self, given: dict[str, dict[str, str]] | UnsetType) -> None:
+        """Keep the headers of the caller's requests as the server has them now, by message."""
+        if given is not UNSET:
+            known = {message_id: RequestHeaders(MappingProxyType(each)) for message_id, each in given.items()}
+            self.headers = TaskHeaders(known) if known else None
+
+    async def recall(self) -> None:
+        """Read what an earlier worker of the task has said and heard, before the agent is run."""
+        if self._recorded is UNSET:
+            return
+        self.replay = await read_replay(self.head, self._read_log)
+        self._places = RunPlaces(counted=not self.replay.places)
+
+    async def _read_log(self, artifacts: bool) -> list[Logged]:
+        log: list[Logged] = []
+        seq = 0
+        while self._recorded is not UNSET and seq < self._recorded:
+            page = await self.tell("log", wire.LogRequest(self.lease, seq, artifacts), wire.LogReply)
+            if page is None or page.seq == seq:
+                break
+            seq = page.seq
+            log += [Logged(each.seq, each.event) for each in page.events]
+        for logged in log:
+            if isinstance(logged.event, MessageReceived):
+                self._answered_with[logged.event.message.message_id] = logged.event.metadata
+        return log
 
     # -- engine.api.Sink -----------------------------------------------------------------------------------------------
 
@@ -183,11 +273,18 @@ class ServerSink:
         """The task as it was leased, plus what was reported since."""
         return self._fold.record()
 
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """The notes of the task as it was leased, and those that were reported since."""
+        return self._fold.note or {}
+
     def check(self) -> None:
         """See `engine.api.Sink`. The lease may be over: the next report will tell."""
 
-    def say(self, word: Say | ArtifactChunk, weight: int = 0) -> Awaitable[None]:
+    def say(self, word: Say | ArtifactChunk, weight: int = 0) -> Awaitable[None] | None:
         """See `engine.api.Sink`. The server has the word when it has been awaited."""
+        if self.replay.repeats and self.replay.drops(present_branch(), word):
+            return None
         return self._report(word)
 
     async def _report(self, word: Say | ArtifactChunk) -> None:
@@ -226,7 +323,8 @@ class ServerSink:
         """See `engine.api.Sink`. Tokens go with the next report, notes with the next question."""
         match word:
             case Usage():
-                self._used = (self._used or Usage()) + word
+                if not (self.replay.repeats and self.replay.precedes(present_branch())):
+                    self._used = (self._used or Usage()) + word
             case Note(note):
                 self._notes |= note
                 self._add(Noted(note))
@@ -235,28 +333,50 @@ class ServerSink:
 
     async def ask(self, word: Ask) -> Message:
         """See `engine.api.Sink`."""
+        with self._places.tell("question", question_name(word.parts), word.place) as (place, _):
+            with self._comparing():
+                recorded = self.replay.answer(word.parts, place)
+            if recorded is not None:
+                return recorded
+            answer = await self._put_question(word, place)
+            self.replay = self.replay.keep_word(place, answer)
+            return answer
+
+    @contextmanager
+    def _comparing(self) -> Iterator[None]:
+        """Have the task end if the agent does not repeat in the block what is recorded."""
+        try:
+            yield
+        except ReplayMismatch as mismatch:
+            self.imposed = self.imposed or mismatched(self.head, mismatch)
+            raise
+
+    async def _put_question(self, word: Ask, place: str) -> Message:
         async with self._turn:
-            if self._used is not None:
-                await self.tell(
-                    "update",
-                    wire.StatusReport(self.lease, usage=self._take_usage(), number=self._next()),
-                    wire.EmptyReply,
-                )
+            await self._send_usage()
             self._questions += 1
             wait_s = min(self.expires_s / 2, wire.WAIT_S_MAX)
             note, self._notes = self._notes or None, {}
             question = wire.AskRequest(
-                self.lease, wire.WorkerMessage(word.parts), word.auth, self._questions, wait_s, note
+                self.lease, wire.WorkerMessage(word.parts), word.auth, self._questions, wait_s, note, place
             )
             while True:
                 reply = await self.tell("ask", question, wire.AskReply, wait_s)
                 if reply is not None and reply.answer is not None:
                     self._answered_with[reply.answer.message_id] = reply.metadata
+                    self._note_headers(reply.headers)
                     return reply.answer
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
         """See `engine.api.Sink`. `hear` gets each artifact only when it is whole."""
-        self._orders += 1
+        with self._places.tell("delegation", order.agent, "" if order.number else None) as (place, number):
+            number = order.number or number
+            with self._comparing():
+                if self.replay.delegated(number, order.agent, place) is None and self.replay.repeats:
+                    self.replay.forget_passed(child_of(self.head.id, number))
+            return await self._give_order(order, number, hear)
+
+    async def _give_order(self, order: Delegation, number: int, hear: Hear | None) -> Delegated:
         wait_s = min(self.expires_s / 2, wire.WAIT_S_MAX)
         told = wire.DelegateRequest(
             self.lease,
@@ -268,7 +388,7 @@ class ServerSink:
             progress=order.progress,
             asks=order.asks,
             detach=order.detach,
-            delegation=self._orders,
+            delegation=number,
             wait_s=wait_s,
         )
         while True:
@@ -284,6 +404,124 @@ class ServerSink:
                 await hear(ArtifactChunk(artifact, last_chunk=True))
         return delegated
 
+    async def step(self, word: Step, execute: Execute) -> Stepped:
+        """See `engine.api.Sink`."""
+        with self._places.tell("step", word.name, key=word.key) as (place, _):
+            with self._comparing():
+                recorded = self.replay.stepped(word, place)
+            if recorded is not None and recorded.form != ELSEWHERE:
+                return recorded
+            key = step_key(self.head.id, place)
+            if word.soon and recorded is None:  # it costs less to make it than to ask
+                return await self._record_step(word, place, await execute(key), 0)
+            found = await self._begin_step(word, place)
+            if isinstance(found, Stepped):
+                return found
+            began_s = time.monotonic()
+            if (done := found) is None:
+                with executing_step(ExecutedStep(word.name, key)):
+                    done = await execute(key)
+            return await self._record_step(word, place, done, round((time.monotonic() - began_s) * 1000))
+
+    async def _begin_step(self, word: Step, place: str) -> Stepped | StepDone | None:
+        """The recorded outcome of a step, or the one that the caller decides on; None if it is to be executed."""
+        uncertain = 0 if self._traits.step_uncertain == "ask" else None
+        while True:
+            told = wire.StepRequest(
+                self.lease,
+                word.name,
+                place=place,
+                key=word.key,
+                at_most_once=word.at_most_once,
+                uncertain=uncertain,
+            )
+            if word.at_most_once:
+                async with self._turn:  # its beginning is written
+                    reply = await self.tell("step", told, wire.StepReply)
+            else:
+                reply = await self.tell("step", told, wire.StepReply)
+            assert reply is not None
+            if reply.run:
+                return None
+            if not reply.uncertain:
+                return _outcome_of(word, place, reply)
+            for turn in range((uncertain or 0) + 1, reply.uncertain + 1):
+                if (done := await ask_about_step(word.name, f"{place}?{turn}", self.ask)) is not None:
+                    return done
+            uncertain = reply.uncertain
+
+    async def _record_step(self, word: Step, place: str, done: StepDone, took_ms: int) -> Stepped:
+        failure = None if done.failure is None else wire.StepFault(done.failure.type, done.failure.text)
+        async with self._turn:
+            told = wire.StepResult(
+                self.lease,
+                word.name,
+                place=place,
+                key=word.key,
+                parts=done.result if failure is None else None,
+                form=done.form,
+                failure=failure,
+                attempts=done.attempts,
+                took_ms=took_ms,
+                usage=self._take_usage(),
+            )
+            await self.tell("step-result", told, wire.EmptyReply)
+        now = timestamp(round(time.time() * 1000))
+        stepped = Stepped(
+            word.name, word.key, now, now, Placed(place), done.attempts, done.form, done.result, done.failure
+        )
+        self.replay = self.replay.keep_word(place, stepped)
+        return stepped
+
+    async def sleep(self, word: Sleep) -> None:
+        """See `engine.api.Sink`.
+
+        A sleep of more than `KEPT_SLEEP_S`, while nothing else of the agent is at work, ends the lease. The task comes
+        to a worker again when it wakes.
+        """
+        with self._places.tell("sleep", "sleep") as (place, _):
+            with self._comparing():
+                recorded = self.replay.slept(place)
+            if recorded is not None and recorded.over:
+                return
+            branch = present_branch()
+            keeps = branch is None or not branch.alone
+            if word.for_ms is not None and word.for_ms <= KEPT_SLEEP_S * 1000:
+                keeps = True
+            told = wire.SleepRequest(
+                self.lease,
+                place=place,
+                seconds=None if word.for_ms is None else word.for_ms / 1000,
+                until=None if word.until_ms is None else EPOCH + timedelta(milliseconds=word.until_ms),
+                wake_on_message=word.wake_on_message,
+                keep=keeps,
+            )
+            while True:
+                async with self._turn:
+                    await self._send_usage()
+                    reply = await self.tell("sleep", told, wire.SleepReply)
+                assert reply is not None
+                if reply.over:
+                    return
+                if not keeps:
+                    self.over = True
+                    raise asyncio.CancelledError("the task sleeps")
+                if not word.wake_on_message:
+                    await asyncio.sleep(reply.left_s)
+                    return
+                await asyncio.sleep(min(reply.left_s, HEAR_S))
+
+    async def patched(self, name: str) -> bool:
+        """See `engine.api.Sink`. A change that the task is to know is recorded as a step."""
+        refuse_within_step("patched", name)
+        async with self._patching:
+            if name not in self._patches:
+                known = self.replay.knows_patch(name, present_branch())
+                if known is None:
+                    await self._record_step(Step(PATCHED, name), f"{PATCHED}:{name}", StepDone(), 0)
+                self._patches[name] = known is not False
+        return self._patches[name]
+
     async def written(self) -> None:
         """See `engine.api.Sink`. The server writes what it is given."""
 
@@ -291,6 +529,20 @@ class ServerSink:
         """See `engine.api.Sink`. No write is under way here."""
         if not done.done():
             done.set_result(None)
+
+    async def state(self, kind: StateKind, *, wide: bool = False, shared: bool = False) -> ServedSpace | None:
+        """See `engine.api.Sink`. A server of an earlier version keeps none for workers."""
+        if not (self._keeps_state and self._traits.keeps(kind)):
+            return None
+        if not wide:
+            return ServedSpace(self, self.lease, kind, "conversation")
+        return ServedSpace(self, self.lease, kind, "all" if shared or self._traits.memory == "shared" else "caller")
+
+    async def tell_state(self, request: wire.StateRequest) -> wire.StateReply:
+        """See `served_state.TellState`."""
+        reply = await self.tell("state", request, wire.StateReply)
+        assert reply is not None, "the server answers with content"
+        return reply
 
     async def past(self, *, context: bool = False) -> "ServerSink":
         """See `engine.api.Sink`."""
@@ -332,8 +584,16 @@ class ServerSink:
                     "complete", wire.CompletionReport(self.lease, usage=self._take_usage()), wire.EmptyReply
                 )
             else:
-                update = wire.StatusReport(self.lease, state=word.state.value, message=said, usage=self._take_usage())
+                update = wire.StatusReport(
+                    self.lease, state=word.state.value, message=said, usage=self._take_usage(), reason=word.reason
+                )
                 await self.tell("update", update, wire.EmptyReply)
+
+    def settle(self, end: End) -> End:
+        """The end of the task: that of the agent, unless it has not repeated what is recorded."""
+        if self.imposed is None and self.replay.active:
+            self.imposed = mismatched(self.head, self.replay.left())
+        return self.imposed or end
 
     async def tell(self, action: str, body: Struct, into: type[T], wait_s: float = 0.0) -> T | None:
         """Make a call under the lease, repeated until it is answered.
@@ -353,6 +613,12 @@ class ServerSink:
                     raise
                 await asyncio.sleep(RETRY_S)
 
+    async def _send_usage(self) -> None:
+        """Report the tokens that no report has taken along."""
+        if self._used is not None:
+            update = wire.StatusReport(self.lease, usage=self._take_usage(), number=self._next())
+            await self.tell("update", update, wire.EmptyReply)
+
     def _next(self) -> int:
         self._numbers += 1
         return self._numbers
@@ -362,10 +628,18 @@ class ServerSink:
         if used is None:
             return None
         models = tuple(
-            wire.WorkerModelTokens(each.model, each.input_tokens, each.output_tokens, each.total_tokens)
+            wire.WorkerModelTokens(
+                each.model,
+                each.input_tokens,
+                each.output_tokens,
+                each.total_tokens,
+                each.cached_tokens,
+                each.upstream,
+                each.uncertain,
+            )
             for each in used.models
         )
-        return wire.WorkerTokens(used.input_tokens, used.output_tokens, used.total_tokens, models)
+        return wire.WorkerTokens(used.input_tokens, used.output_tokens, used.total_tokens, models, used.cached_tokens)
 
     def _message(self, parts: Sequence[Part]) -> Message:
         return Message(message_id=f"{self.head.id}-{self._numbers}", role=Role.AGENT, parts=tuple(parts))
@@ -386,6 +660,7 @@ class Lessee:
 
     async def work(self, stop: asyncio.Event, grace_s: float) -> None:
         """Take tasks until `stop`; then give those back that do not end within `grace_s`."""
+        place_tasks(asyncio.get_running_loop())
         stopping = asyncio.ensure_future(stop.wait())
         running: set[asyncio.Task[None]] = set()
         try:
@@ -417,7 +692,8 @@ class Lessee:
     async def _take(self) -> wire.LeasedTask:
         """Wait for the next task, however long it takes."""
         pause_s = RETRY_S
-        request = wire.TakeRequest(self._name, wait_s=wire.WAIT_S_MAX, replays=True)
+        version = self._agent.traits.steps_version
+        request = wire.TakeRequest(self._name, wait_s=wire.WAIT_S_MAX, replays=True, log=True, steps_version=version)
         while True:
             try:
                 delivery = await self._server.call("lease", request, wire.LeasedTask, wire.WAIT_S_MAX)
@@ -436,7 +712,7 @@ class Lessee:
 
     async def _run(self, delivery: wire.LeasedTask) -> None:
         """Do one task. Returns when it has ended, or was canceled or lost."""
-        sink = ServerSink(self._server, delivery)
+        sink = ServerSink(self._server, delivery, self._agent.traits)
         bounds = Bounds(delivery.max_text)
         run = Run(sink.head, delivery.message, sink, bounds, traceparent=delivery.traceparent)
         doing = asyncio.create_task(self._do(run, sink))
@@ -454,27 +730,31 @@ class Lessee:
                 await self._give_back(sink)
 
     async def _do(self, run: Run, sink: ServerSink) -> None:
+        begin_first_branch()
         try:
+            await sink.recall()
             await self._agent.run(run)
         except Reject as reject:
-            await self._end(sink, End(TaskState.REJECTED, _text(str(reject))))
+            await self._end(sink, sink.imposed or End(TaskState.REJECTED, _text(str(reject))))
         except Ended as ended:
-            await self._end(sink, End(ended.state, ended.parts))
+            await self._end(sink, sink.settle(End(ended.state, ended.parts, ended.reason)))
         except (Exception, SystemExit, BaseExceptionGroup, asyncio.CancelledError) as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and (sink.over or task is None or task.cancelling()):
                 raise
             reference = new_id()[-12:]
-            log.error(
-                "agent %s raised in task %s (reference %s)",
-                self._server.agent,
-                run.head.id,
-                reference,
-                exc_info=error,
-            )
-            await self._end(sink, End(TaskState.FAILED, _text(f"The agent failed (reference {reference}).")))
+            if sink.imposed is None:
+                log.error(
+                    "agent %s raised in task %s (reference %s)",
+                    self._server.agent,
+                    run.head.id,
+                    reference,
+                    exc_info=error,
+                )
+            text = _text(f"The agent failed (reference {reference}).")
+            await self._end(sink, sink.imposed or End(TaskState.FAILED, text))
         else:
-            await self._end(sink, End(TaskState.COMPLETED))
+            await self._end(sink, sink.settle(End(TaskState.COMPLETED)))
 
     async def _end(self, sink: ServerSink, word: End) -> None:
         try:
@@ -516,6 +796,16 @@ class Lessee:
                 await self._server.call("release", wire.ReleaseRequest(sink.lease), wire.EmptyReply)
         except (EgressError, CallRefused, TimeoutError):
             return
+
+
+def _outcome_of(word: Step, place: str, reply: wire.StepReply) -> Stepped:
+    """The recorded outcome of a step, as the server answers."""
+    now = timestamp(round(time.time() * 1000))
+    failure = None if reply.failure is None else StepFailure(reply.failure.type, reply.failure.text)
+    parts, form = reply.parts or (), reply.form
+    if reply.parts is None and failure is None:
+        parts, form = (Part(data=reply.result),), JSON_FORM
+    return Stepped(word.name, word.key, now, now, Placed(place), reply.attempts, form, parts, failure)
 
 
 def _record(head: TaskHead, task: Task) -> Record:

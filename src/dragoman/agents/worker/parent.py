@@ -24,6 +24,8 @@ from dragoman.store.api import Refused, StoreError
 class ParentTask:
     """Satisfies `engine.effects.ParentRun` for one delegation, without a run."""
 
+    present_id = None  # only the worker knows
+
     def __init__(self, tasks: WorkerTasks, known: CachedTask, order: Delegation) -> None:
         self.head: TaskHead = known.task.head
         self.log = known.task

@@ -1,6 +1,6 @@
 """TaskCache: the tasks that workers have, as they are known here, for the next words of these workers.
 
-Invariant: a cache. What a word comes to is written only if log and lease are in the store as they are known here, so
+Invariant: a cache. The outcome of a word is written only if log and lease are in the store as they are known here, so
 that nothing has to be kept: another replica reads both anew. A task is in memory while somebody uses it, and a while
 longer.
 
@@ -24,7 +24,7 @@ from dragoman.engine.log import Log
 from dragoman.engine.rules import EndWorkerLease
 from dragoman.engine.worker_tasks import Overtaken, WorkerTasks
 from dragoman.model.errors import LeaseLost
-from dragoman.model.events import Delegated, Event, Logged, MessageReceived
+from dragoman.model.events import Delegated, Event, Logged, MessageReceived, Stepped
 from dragoman.model.message import Message
 from dragoman.model.task import INTERRUPTED
 from dragoman.store.api import Appended, Refused, StoreError
@@ -96,7 +96,9 @@ class CachedTask:
             return
         view = self.view
         for logged in written.missed:
-            if isinstance(logged.event, MessageReceived | Delegated):  # `sync` reads it with the bytes of its files
+            if isinstance(
+                logged.event, MessageReceived | Delegated | Stepped
+            ):  # `sync` reads it with the bytes of its files
                 break
             if logged.seq == view.seq + 1:
                 view.add(logged)

@@ -8,7 +8,7 @@ from typing import assert_never
 
 from dragoman.agents.worker.words import SpokenWord
 from dragoman.engine.lineage import child_of
-from dragoman.engine.runs.replay import replay_of
+from dragoman.engine.runs.replay import RecordedSleep, RecordedSteps, replay_of
 from dragoman.engine.words import Say
 from dragoman.model.events import (
     ArtifactChunk,
@@ -18,6 +18,8 @@ from dragoman.model.events import (
     MessageReceived,
     Noted,
     StatusChanged,
+    StepBegun,
+    Stepped,
     Submitted,
 )
 from dragoman.model.message import Message
@@ -30,11 +32,24 @@ class TaskView:
 
     `message` made the task. `said` are the caller's further messages, but those that answered the question of a
     delegated task: these are `passed`, by that task. The first `answered` of `said` came until the last answered
-    question. `asked` is the open question. `delegated` are the outcomes of delegations, by number. The replay has
-    come as far as the worker has.
+    question, or were taken by questions. `asked` is the open question. `delegated` are the outcomes of delegations, by
+    number, and `steps` those of steps, and the sleeps: all of them, for nothing is taken out. The `replay` has what the
+    worker has still to tell again.
     """
 
-    __slots__ = ("_since", "_written", "answered", "asked", "delegated", "message", "passed", "replay", "said", "seq")
+    __slots__ = (
+        "_since",
+        "_written",
+        "answered",
+        "asked",
+        "delegated",
+        "message",
+        "passed",
+        "replay",
+        "said",
+        "seq",
+        "steps",
+    )
 
     def __init__(self, head: TaskHead, log: Sequence[Logged], lease: WorkerLease | None, *, delivered: int) -> None:
         """`lease` is that of the worker; without one a word is told while the task is queued.
@@ -49,6 +64,7 @@ class TaskView:
         self.answered = 0
         self.asked: Message | None = None
         self.delegated: dict[int, Delegated] = {}
+        self.steps = RecordedSteps()
         self._written: set[str] = set()
         self.seq = answered = 0
         for logged in log:
@@ -59,6 +75,8 @@ class TaskView:
             self.replay.skip(min(lease.questions, answered))
             for number in range(lease.delegations if self.replay.active else 0):
                 self.replay.forget_passed(child_of(head.id, number + 1))
+            for number in range(lease.steps if self.replay.active else 0):
+                self.replay.forget_step(str(number + 1))
         else:
             self.replay.drop()
 
@@ -75,13 +93,24 @@ class TaskView:
                     self.passed.setdefault(asked.reference_task_ids[0], []).append(message)
                 else:
                     self.said.append(message)
-                    if asked is not None:
+                    if asked is None:
+                        self.steps.add_message()
+                    else:
                         self.answered = len(self.said)
-            case StatusChanged(state=state, message=said):
+            case StatusChanged(state=state, message=said, placed=placed):
                 self.asked = said if state in INTERRUPTED else None
+                if placed is not None and placed.wakes_ms is not None:
+                    self.steps.add_sleep(placed.place, RecordedSleep(placed.wakes_ms, placed.wakes_on_message))
             case Delegated():
                 self.delegated[event.number] = event
-            case Submitted() | Noted() | Intervened():
+            case StepBegun() | Stepped():
+                self.steps.add_event(event)
+            case Noted(placed=placed):
+                taken = {each.message_id for each in (() if placed is None else placed.taken)}
+                for number, message in enumerate(self.said[self.answered :] if taken else (), self.answered + 1):
+                    if message.message_id in taken:
+                        self.answered = number
+            case Submitted() | Intervened():
                 pass
             case _:
                 assert_never(event)
@@ -90,6 +119,19 @@ class TaskView:
     def passed_on(self) -> str | None:
         """The delegated task whose question is open; None if none is."""
         return self.asked.reference_task_ids[0] if self.asked is not None and self.asked.reference_task_ids else None
+
+    def recorded_step(self, place: str) -> Stepped | None:
+        """The outcome of the step at a place; None if there is none."""
+        known = self.steps.at(place)
+        return known if isinstance(known, Stepped) else None
+
+    def times_begun(self, place: str) -> int:
+        """How often earlier workers have begun the step at a place that has no outcome: see `StepBegun`."""
+        return self.replay.times_begun(place)
+
+    def begun_here(self, place: str) -> bool:
+        """Whether this worker has begun the step at a place that has no outcome."""
+        return self.steps.times_begun(place) > self.times_begun(place)
 
     def stands_alone(self, word: SpokenWord, number: int) -> bool:
         """Whether a word says the same, whatever its worker has told other replicas since `seq`: see

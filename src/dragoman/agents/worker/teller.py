@@ -15,13 +15,14 @@ from dragoman.agents.worker.held_tasks import HeldTasks
 from dragoman.agents.worker.parent import ParentTask
 from dragoman.agents.worker.task_cache import CachedTask, TaskCache
 from dragoman.agents.worker.word_outcome import WordOutcome
-from dragoman.agents.worker.words import SpokenWord, used_within, within
+from dragoman.agents.worker.words import SpokenWord, ToldStep, used_within, within
 from dragoman.engine.rules import WriteWords
+from dragoman.engine.runs.places import NUMBERS_FROM
 from dragoman.engine.runs.replay import ReplayMismatch, delegation_to
 from dragoman.engine.words import Ask, Delegation
 from dragoman.engine.worker_tasks import Overtaken
 from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
-from dragoman.model.events import Delegated, Event, StatusChanged
+from dragoman.model.events import Delegated, Event, StatusChanged, Stepped
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.task import Usage
 from dragoman.store.api import Fenced, Moved, Refused
@@ -82,6 +83,8 @@ class Teller:
                         known.doubt()
                         raise
                 if telling is Telling.TOLD:
+                    if usage is not None and known.lease is not None and known.lease.used is not None:
+                        self._tasks.weigh_spending(known.task, known.lease.used)
                     return
                 if self._tasks.stopping:
                     raise Unavailable("the server is stopping: call again in a moment", 1)
@@ -104,12 +107,13 @@ class Teller:
             raise LeaseLost
         if lease is not None and 0 < number <= lease.reports:
             return await self._confirm(lease)  # the word is repeated, because its answer was lost
-        if view.passed_on is not None and not (isinstance(word, Delegation) and _repeats(lease, word)):
+        looks = isinstance(word, ToldStep) and word.looks
+        if view.passed_on is not None and not (looks or (isinstance(word, Delegation) and _repeats(lease, word))):
             return Telling.WAITS if fresh else Telling.STALE  # no event comes between a question and its answer
         if not weight:
             word = within(word, self._tasks.bounds)
-        used = used_within(usage)
-        if view.asked is not None and view.passed_on is None:
+        used = used_within(usage, self._tasks.bounds, task.head)
+        if view.asked is not None and view.passed_on is None and not looks:
             if not fresh:
                 return Telling.STALE
             if lease is not None:
@@ -120,10 +124,12 @@ class Teller:
         single = lease is not None and used is None and view.stands_alone(word, number)
         if lease is not None and number > lease.reports + 1 and not (fresh or single):
             return Telling.STALE  # another replica was told the words before
-        result = WordOutcome(task, view, lease, self._tasks.clock.now_ms(), number)
-        if used is not None:
+        result = WordOutcome(task, view, lease, self._tasks.clock.now_ms(), number, self._tasks.max_steps)
+        if used is not None and not (isinstance(word, ToldStep) and view.recorded_step(word.place)):
             result.count(used)
         result.add(word, lambda: self._tasks.files.linked(task.record()), numbered=number > 0, weight=weight)
+        if looks and result.events and view.asked is not None:
+            raise InvalidParams("id", WAITS)
         if isinstance(word, Delegation) and word.number not in view.delegated:
             self._hand_on(known, word, result)
         if not (fresh or result.events) and result.lease == lease:
@@ -160,8 +166,9 @@ class Teller:
         else:
             events = await self._kept(known, result.events)
             state = next((event.state for event in reversed(events) if isinstance(event, StatusChanged)), state)
-        change = None if changed is None else WorkerLeaseChange(changed, number=single)
-        words = WriteWords(events, state, change, content_bytes)
+        wakes_ms = result.wakes_ms
+        change = None if changed is None else WorkerLeaseChange(changed, over=wakes_ms is not None, number=single)
+        words = WriteWords(events, state, change, content_bytes, wakes_ms)
         try:
             written = await self._tasks.write(task, words, known.view.seq if single is None else None)
         except (Overtaken, Fenced, Moved):  # with Moved the lease alone has changed
@@ -170,7 +177,9 @@ class Teller:
             raise LeaseLost from refused
         assert written is not None, "the rules write every word"
         known.add(events, changed, written)
-        if task.terminal:
+        if isinstance(stepped := events[-1], Stepped):
+            self._held_tasks.note_step(task.head.id, stepped)
+        if task.terminal or wakes_ms is not None:
             self._held_tasks.finish(task.head.id, SPELLED[task.state])
         return Telling.TOLD
 
@@ -232,5 +241,5 @@ class Teller:
 
 
 def _repeats(lease: WorkerLease | None, order: Delegation) -> bool:
-    """Whether an order has been given before under the lease."""
-    return lease is not None and order.number <= lease.delegations
+    """Whether an order has been given before under the lease, or may have been by another branch of its worker."""
+    return order.number >= NUMBERS_FROM or (lease is not None and order.number <= lease.delegations)

@@ -4,15 +4,21 @@ Invariant: messages, artifacts and tasks are those of A2A 1.0; the keys around t
 ignored, so that either side may be newer.
 """
 
+from collections.abc import Mapping
+from datetime import datetime
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict
 
 from dragoman.dialects.json_bounds import MAX_TEXT
+from dragoman.engine.words import SLEEP_MS_MAX
+from dragoman.model.events import Event
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import STATES as KNOWN_STATES
 from dragoman.model.task import ModelUsage, Task, TaskState, Usage
+from dragoman.store.state import StateKind
 
 WAIT_S_MAX = 30.0
 """Longest that a call may wait for news: proxies close connections that are silent for 60 s."""
@@ -21,33 +27,52 @@ _Seconds = Annotated[float, Meta(ge=0, le=WAIT_S_MAX)]
 _Count = Annotated[int, Meta(ge=0)]
 
 
+_Number = Annotated[int, Meta(ge=0, le=1_000_000)]
+
+TOOK_MS_MAX = 1 << 48
+"""The longest time of a step: thousands of years."""
+
+
+class StepFault(Struct):
+    """The failure of a step: the name of its kind, and a text."""
+
+    type: str
+    text: str = ""
+
+
 class WorkerModelTokens(Struct, omit_defaults=True):
-    """The part of the tokens that one model used."""
+    """The part of the tokens that one model used. `cached` are those of `input` that a cache had; `upstream` is the
+    member of the agent's pool, and `uncertain` counts calls whose tokens nobody knows."""
 
     model: str
     input: _Count = 0
     output: _Count = 0
     total: _Count | None = None
+    cached: _Count = 0
+    upstream: str = ""
+    uncertain: _Count = 0
 
     def usage(self) -> ModelUsage:
         """Convert to the model's ModelUsage; `total` defaults to the sum."""
         total = self.input + self.output if self.total is None else self.total
-        return ModelUsage(self.model, self.input, self.output, total)
+        return ModelUsage(self.model, self.input, self.output, total, self.cached, self.upstream, self.uncertain)
 
 
 class WorkerTokens(Struct, omit_defaults=True):
-    """Tokens used since the last report. `models` says which model used which part of them."""
+    """Tokens used since the last report. `models` says which model used which part of them, and `cached` are those of
+    `input` that a cache had."""
 
     input: _Count = 0
     output: _Count = 0
     total: _Count | None = None
     models: tuple[WorkerModelTokens, ...] = ()
+    cached: _Count = 0
 
     def usage(self) -> Usage:
         """Convert to the model's Usage; `total` defaults to the sum."""
         models = tuple(each.usage() for each in self.models)
         total = self.input + self.output if self.total is None else self.total
-        return Usage(self.input, self.output, total, models)
+        return Usage(self.input, self.output, total, models, self.cached)
 
 
 class WorkerMessage(Struct):
@@ -72,23 +97,37 @@ def parts_in(words: Words) -> tuple[Part, ...]:
     return (Part(text=words),) if isinstance(words, str) else words.parts
 
 
+class RecordedEvent(Struct, array_like=True):
+    """An event of a task's log, with its seq."""
+
+    seq: int
+    event: Event
+
+
 class TakeRequest(Struct, omit_defaults=True):
     """`lease`: give me a task. `history`: how many earlier messages of its context to send along.
 
-    `replays`: I repeat my questions from the first, and expect the recorded answers.
+    `replays`: I repeat my questions and steps from the first, and expect the recorded answers and results. With `log` I
+    compare them by myself, with the log of the task: a server that does not know this compares them for me. My code has
+    this `steps_version`: I get no task that began with another one.
     """
 
     worker: str = ""
     wait_s: _Seconds = 0.0
     history: Annotated[int, Meta(ge=0, le=1000)] = 0
     replays: bool = False
+    log: bool = False
+    steps_version: str = ""
 
 
 class LeasedTask(Struct):
     """The answer to `lease`: a task and the request that created it.
 
     `message` is the one that created the task; `metadata` is that of its request. `note` holds the notes of earlier
-    workers. `max_text` is how many characters a text in a report may have.
+    workers. `max_text` is how many characters a text in a report may have. `recorded` is the seq of the log up to which
+    a worker replays by itself; it is missing if nobody has worked on the task before. Such a worker hears that the
+    server `keeps_state`. `headers` are those of the caller's requests that the agent is given, by the ids of their
+    messages, as far as this server has them; they are missing if the agent lists none.
     """
 
     lease: str
@@ -105,6 +144,9 @@ class LeasedTask(Struct):
     lineage: tuple[str, ...] = ()
     note: dict[str, str] | None = None
     max_text: int = MAX_TEXT
+    recorded: int | UnsetType = UNSET
+    keeps_state: bool | UnsetType = UNSET
+    headers: dict[str, dict[str, str]] | UnsetType = UNSET
 
 
 class HeartbeatRequest(Struct, omit_defaults=True):
@@ -116,11 +158,15 @@ class HeartbeatRequest(Struct, omit_defaults=True):
 
 
 class HeartbeatReply(Struct):
-    """The answer to `heartbeat`. With `cancel`, the worker stops; `answers` are those it has not seen."""
+    """The answer to `heartbeat`. With `cancel`, the worker stops; `answers` are those it has not seen.
+
+    `headers` are as in `LeasedTask`.
+    """
 
     cancel: bool
     expires_s: float
     answers: tuple[Message, ...] = ()
+    headers: dict[str, dict[str, str]] | UnsetType = UNSET
 
 
 class Steps(Struct):
@@ -140,6 +186,7 @@ class StatusReport(Struct, omit_defaults=True):
     metadata: dict[str, Any] | None = None
     usage: WorkerTokens | None = None
     number: _Count = 0
+    reason: str = ""
 
 
 class GivenArtifact(Struct, omit_defaults=True, rename="camel"):
@@ -176,7 +223,8 @@ class ArtifactReport(Struct, omit_defaults=True):
 class AskRequest(Struct, omit_defaults=True):
     """`ask`: put a question to the caller and wait for the answer. `question` counts a lease's questions from 1.
 
-    `note` is stored for a later worker of the task; a note replaces an earlier one with the same name.
+    `note` is stored for a later worker of the task; a note replaces an earlier one with the same name. `place` is that
+    of the question, of a worker that replays by itself.
     """
 
     lease: str
@@ -185,14 +233,19 @@ class AskRequest(Struct, omit_defaults=True):
     question: _Count = 0
     wait_s: _Seconds = 0.0
     note: dict[str, str] | None = None
+    place: str | None = None
 
 
 class AskReply(Struct, omit_defaults=True):
-    """The answer to `ask`, None while the caller has not answered, and the `metadata` of its request."""
+    """The answer to `ask`, None while the caller has not answered, and the `metadata` of its request.
+
+    `headers` are as in `LeasedTask`.
+    """
 
     answer: Message | None
     expires_s: float
     metadata: dict[str, Any] | None = None
+    headers: dict[str, dict[str, str]] | UnsetType = UNSET
 
 
 class DelegateRequest(Struct, omit_defaults=True):
@@ -230,6 +283,193 @@ class DelegateReply(Struct):
     expires_s: float
 
 
+class StepRequest(Struct, omit_defaults=True):
+    """`step`: may I execute this step? `number` counts a lease's steps from 1.
+
+    A worker that replays by itself says the `place` instead. With `uncertain` the worker decides about a step that was
+    begun before, and of which nobody knows whether it was executed: so often it knows that it was begun. Without, the
+    task fails then.
+    """
+
+    lease: str
+    name: str
+    number: _Number = 0
+    place: str = ""
+    key: str = ""
+    at_most_once: bool = False
+    uncertain: _Count | None = None
+
+
+class StepResult(Struct, omit_defaults=True):
+    """`step-result`: the outcome of a step that was executed `attempts` times, for `took_ms` in all.
+
+    It is a `result`, which is any JSON, or `parts` in a `form` that the agent's own reader knows, or a `failure`.
+    """
+
+    lease: str
+    name: str
+    number: _Number = 0
+    place: str = ""
+    key: str = ""
+    result: Any = UNSET
+    parts: tuple[Part, ...] | None = None
+    form: str = "parts"
+    failure: StepFault | None = None
+    attempts: Annotated[int, Meta(ge=0, le=1_000_000)] = 1
+    took_ms: Annotated[int, Meta(ge=0, le=TOOK_MS_MAX)] = 0
+    usage: WorkerTokens | None = None
+
+
+class StepReply(Struct, omit_defaults=True):
+    """The answer to `step` and `step-result`: the recorded outcome; or `run` it, or decide: it was begun `uncertain`
+    times. `key` is for the other side, to tell a repetition."""
+
+    key: str
+    run: bool = False
+    result: Any = UNSET
+    parts: tuple[Part, ...] | None = None
+    form: str = ""
+    failure: StepFault | None = None
+    attempts: int = 1
+    uncertain: int = 0
+
+
+class SleepRequest(Struct, omit_defaults=True):
+    """`sleep`: nobody works on the task for some `seconds`, or `until` a time.
+
+    `number` counts a lease's steps and sleeps together. With `keep` the worker keeps the task, and waits by itself.
+    """
+
+    lease: str
+    number: _Number = 0
+    place: str = ""
+    seconds: Annotated[float, Meta(gt=0, le=SLEEP_MS_MAX / 1000)] | None = None
+    until: datetime | None = None
+    wake_on_message: bool = False
+    keep: bool = False
+
+
+class SleepReply(Struct):
+    """The answer to `sleep`: it is `over`; or the task sleeps for `left_s` more, and the lease has ended, unless the
+    worker keeps the task."""
+
+    until: str
+    over: bool
+    left_s: float
+
+
+StateReach = Literal["conversation", "caller", "all"]
+"""The owner of a state: the task's conversation, its caller in all conversations, or all callers of the agent."""
+
+
+class MemoryRequest(Struct, omit_defaults=True):
+    """`memory`: read or write what the agent remembers. `number` counts a lease's steps, sleeps and these together."""
+
+    lease: str
+    verb: Literal["get", "set", "delete", "list"]
+    number: _Number = 0
+    place: str = ""
+    of: StateReach = "conversation"
+    key: str = ""
+    value: Any = UNSET
+    if_version: int | None = None
+    ttl_s: float | None = None
+    prefix: str = ""
+    limit: int = 100
+    cursor: str | None = None
+
+
+class RememberedItem(Struct):
+    """A value that is remembered, with its key and its version."""
+
+    key: str
+    value: Any
+    version: int
+
+
+class MemoryReply(Struct, omit_defaults=True):
+    """The answer to `memory`: the `value` of `get`, with version 0 if there is none; the `version` of `set`; the
+    `items` of `list`, with a `cursor` if there may be more. `failure` is MemoryFull or MemoryChanged."""
+
+    value: Any = UNSET
+    version: int | UnsetType = UNSET
+    items: tuple[RememberedItem, ...] | UnsetType = UNSET
+    cursor: str | None = None
+    failure: StepFault | None = None
+
+
+class StateListing(Struct, omit_defaults=True):
+    """The next `limit` entries whose keys begin with `prefix`, after the key `after`."""
+
+    prefix: str = ""
+    limit: Annotated[int, Meta(ge=0, le=10_000)] = 100
+    after: str | None = None
+    descending: bool = False
+
+
+class StateValue(Struct, omit_defaults=True):
+    """An entry of the stored state, which is kept for `left_ms`; None: until it is deleted."""
+
+    key: str
+    value: bytes
+    left_ms: Annotated[int, Meta(ge=1)] | None = None
+    version: int = 0
+
+
+class StateChanges(Struct, omit_defaults=True):
+    """Changes that are made together: see `store.state.StateWrite`."""
+
+    puts: tuple[StateValue, ...] = ()
+    deletes: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    if_versions: dict[str, int] = {}
+    act: str | None = None
+    max_bytes: int | None = None
+
+
+class StateRequest(Struct, omit_defaults=True):
+    """`state`: read or write the agent's stored state, for workers of the package's own version or a newer one.
+
+    `get` entries by their keys, or `list` them, or `write`.
+    """
+
+    lease: str
+    kind: StateKind
+    of: StateReach = "conversation"
+    get: tuple[str, ...] = ()
+    list: StateListing | None = None
+    write: StateChanges | None = None
+
+
+class ChangedState(Struct):
+    """The entry that has another version than a write expects: `version`, 0 if there is none."""
+
+    key: str
+    version: int
+
+
+class FullState(Struct):
+    """A write would need so many bytes of the `max_bytes` that a scope may have."""
+
+    max_bytes: int
+    needed: int
+
+
+class StateReply(Struct, omit_defaults=True):
+    """The answer to `state`: the `entries` that one answer holds.
+
+    `left` are the keys of `get` that were not looked at, and there is `more` to `list`. `version` is that of what was
+    written, unless the write was refused because an entry has `changed`, or the scope is `full`.
+    """
+
+    entries: tuple[StateValue, ...] = ()
+    left: tuple[str, ...] = ()
+    more: bool = False
+    version: int = 0
+    changed: ChangedState | None = None
+    full: FullState | None = None
+
+
 class CompletionReport(Struct, omit_defaults=True):
     """`complete`: the task is done."""
 
@@ -239,11 +479,12 @@ class CompletionReport(Struct, omit_defaults=True):
 
 
 class FailureReport(Struct, omit_defaults=True):
-    """`fail`: the task cannot be done; the message is for the caller."""
+    """`fail`: the task cannot be done; the message is for the caller, and the `reason` for programs."""
 
     lease: str
     message: Words = None
     usage: WorkerTokens | None = None
+    reason: str = ""
 
 
 class ReleaseRequest(Struct):
@@ -257,6 +498,21 @@ class PastRequest(Struct, omit_defaults=True):
 
     lease: str
     limit: Annotated[int, Meta(ge=0, le=1000)] = 100
+
+
+class LogRequest(Struct, omit_defaults=True):
+    """`log`: what is recorded of the task after a seq, with its artifacts or without."""
+
+    lease: str
+    after: _Count = 0
+    artifacts: bool = False
+
+
+class LogReply(Struct):
+    """The answer to `log`: the events up to `seq`, for workers of the package's own version or a newer one."""
+
+    events: tuple[RecordedEvent, ...]
+    seq: int
 
 
 class HistoryReply(Struct):
@@ -273,3 +529,46 @@ class ReferencesReply(Struct):
 
 class EmptyReply(Struct):
     """An empty answer: the call was accepted."""
+
+
+class ArtifactReply(Struct):
+    """The answer to `artifact`: the id of the artifact, which the server chose if the report has none."""
+
+    artifact_id: str
+
+
+class ActionRow(Struct, frozen=True):
+    """An action of the worker API: the struct of its body, and those that its answer may be.
+
+    `empty` says when the answer has no body. `summary` speaks to those who write workers; an action without one is for
+    workers of this package alone.
+    """
+
+    request: type[Struct]
+    answer: type[Struct] | tuple[type[Struct], ...] | None = None
+    summary: str = ""
+    empty: str = ""
+
+
+ACTIONS: Mapping[str, ActionRow] = MappingProxyType(
+    {
+        "lease": ActionRow(TakeRequest, LeasedTask, "Take a task", "There was none within `wait_s`: ask again."),
+        "heartbeat": ActionRow(HeartbeatRequest, HeartbeatReply, "Keep the task, and hear what is new about it"),
+        "update": ActionRow(StatusReport, (Task, EmptyReply), "Report from within the work, or end the task"),
+        "artifact": ActionRow(ArtifactReport, ArtifactReply, "Give out an artifact, or add to one"),
+        "ask": ActionRow(AskRequest, AskReply, "Ask the caller, and wait for the answer"),
+        "delegate": ActionRow(DelegateRequest, DelegateReply, "Give a task to another agent, and wait for its outcome"),
+        "step": ActionRow(StepRequest, StepReply, "Ask whether a step has to be done, or what is recorded of it"),
+        "step-result": ActionRow(StepResult, StepReply, "Record what came of a step"),
+        "sleep": ActionRow(SleepRequest, SleepReply, "Let the task rest"),
+        "memory": ActionRow(MemoryRequest, MemoryReply, "Read or write what the agent remembers"),
+        "state": ActionRow(StateRequest, StateReply),
+        "complete": ActionRow(CompletionReport, Task, "End the task: it is done"),
+        "fail": ActionRow(FailureReport, Task, "End the task: it has failed"),
+        "release": ActionRow(ReleaseRequest, None, "Give the task to another worker", "It was given back."),
+        "history": ActionRow(PastRequest, HistoryReply, "Read the conversation before the task"),
+        "references": ActionRow(PastRequest, ReferencesReply, "Read the tasks that the message refers to"),
+        "log": ActionRow(LogRequest, LogReply),
+    }
+)
+"""All actions."""

@@ -9,15 +9,25 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from dragoman.agents.worker.task_view import TaskView
-from dragoman.agents.worker.words import SpokenWord, adds, says_anything
+from dragoman.agents.worker.words import SpokenWord, ToldSleep, ToldStep, adds, says_anything
 from dragoman.engine.lineage import child_of
 from dragoman.engine.log import Log
-from dragoman.engine.runs.endings import closing, mismatched
-from dragoman.engine.runs.replay import ReplayMismatch, delegation_to
-from dragoman.engine.runs.word_events import question, report
-from dragoman.engine.words import Ask, Delegation, End, Say
-from dragoman.model.events import ArtifactChunk, Event, Noted
-from dragoman.model.task import Record, Usage
+from dragoman.engine.runs.endings import NOBODY_TO_ASK, closing, mismatched, too_many_steps, uncertain_step
+from dragoman.engine.runs.places import NUMBERS_FROM
+from dragoman.engine.runs.replay import (
+    A_SLEEP,
+    RecordedSleep,
+    ReplayMismatch,
+    delegation_to,
+    is_step,
+    recorded_text,
+    step_of,
+)
+from dragoman.engine.runs.word_events import asleep, question, report
+from dragoman.engine.words import Ask, Delegation, End, Say, StepDone
+from dragoman.model.events import ArtifactChunk, Event, Noted, Placed, StepBegun, Stepped, TakenMessage
+from dragoman.model.ids import timestamp
+from dragoman.model.task import Record, TaskState, Usage
 from dragoman.store.worker_leases import WorkerLease
 
 
@@ -25,18 +35,29 @@ class WordOutcome:
     """The `events` to write, and the `lease` after them; None for a word without one.
 
     `task` and `view` are as the word finds them; the lease has the number of the word, and its tokens. `content_bytes`
-    bounds the size of the parts in `events`, and their types have been checked; None if that is not known.
+    bounds the size of the parts in `events`, and their types have been checked; None if that is not known. The task
+    records at most `max_steps` steps and sleeps. With `wakes_ms` it sleeps until then, and the lease is over.
     """
 
-    __slots__ = ("_now_ms", "_task", "_view", "content_bytes", "events", "lease")
+    __slots__ = ("_max_steps", "_now_ms", "_task", "_view", "content_bytes", "events", "lease", "wakes_ms")
 
-    def __init__(self, task: Log, view: TaskView, lease: WorkerLease | None, now_ms: int, number: int = 0) -> None:
+    def __init__(
+        self,
+        task: Log,
+        view: TaskView,
+        lease: WorkerLease | None,
+        now_ms: int,
+        number: int = 0,
+        max_steps: int = 0,
+    ) -> None:
         self.events: list[Event] = []
         self.content_bytes: int | None = None
+        self.wakes_ms: int | None = None
         self.lease = None if lease is None else replace(lease, reports=max(lease.reports, number))
         self._task = task
         self._view = view
         self._now_ms = now_ms
+        self._max_steps = max_steps
 
     @property
     def _used(self) -> Usage | None:
@@ -66,6 +87,10 @@ class WordOutcome:
                 self._ask(word)
             case Delegation():
                 self._delegate(word)
+            case ToldStep():
+                self._step(word)
+            case ToldSleep():
+                self._sleep(word)
             case End():
                 self._end(word)
 
@@ -93,13 +118,21 @@ class WordOutcome:
             except ReplayMismatch as mismatch:
                 self.end_mismatched(mismatch)
                 return
-        if place < len(view.said):
-            return  # a question does not overtake a message that the worker has not read
-        self.events.append(question(self._task.head, word.parts, self._used, self._now_ms, auth=word.auth))
+        if place < len(view.said):  # a question does not overtake a message that the worker has not read
+            if word.place:
+                taken = TakenMessage(word.place, view.said[place].message_id)
+                self.events.append(Noted({}, Placed(taken=(taken,))))
+            return
+        if self._task.head.unattended:
+            self._close(End(TaskState.COMPLETED, word.parts, NOBODY_TO_ASK))
+            return
+        self.events.append(
+            question(self._task.head, word.parts, self._used, self._now_ms, auth=word.auth, place=word.place or "")
+        )
 
     def _delegate(self, order: Delegation) -> None:
         view, number = self._view, order.number
-        if self.lease is not None and number > self.lease.delegations:
+        if self.lease is not None and self.lease.delegations < number < NUMBERS_FROM:
             self.lease = replace(self.lease, delegations=number)
         recorded = view.delegated.get(number)
         if recorded is not None and recorded.agent != order.agent:
@@ -107,6 +140,69 @@ class WordOutcome:
             self.end_mismatched(ReplayMismatch(f"delegation {number}", delegation_to(recorded.agent), came))
         else:
             view.replay.forget_passed(child_of(self._task.head.id, number))
+
+    def _step(self, told: ToldStep) -> None:
+        view, word, place = self._view, told.step, told.place
+        if self.lease is not None and told.number > self.lease.steps:
+            self.lease = replace(self.lease, steps=told.number)
+        known = view.steps.at(place)
+        if known is not None and not is_step(known, word):
+            self.end_mismatched(ReplayMismatch(f"place {place}", recorded_text(known), step_of(word.name, word.key)))
+        elif isinstance(known, Stepped):
+            view.replay.forget_step(place)
+        elif self._task.fold.steps >= self._max_steps:
+            self._close(too_many_steps(self._max_steps))
+        elif told.done is not None:
+            self._record_step(told, told.done)
+        elif word.at_most_once:
+            if told.uncertain is None and view.times_begun(place):
+                self._close(uncertain_step(word.name))
+            elif view.times_begun(place) <= (told.uncertain or 0) and not view.begun_here(place):
+                self.events.append(StepBegun(word.name, timestamp(self._now_ms), Placed(place)))
+
+    def _sleep(self, told: ToldSleep) -> None:
+        view, word, place, lease = self._view, told.sleep, told.place, self.lease
+        assert lease is not None, "a worker without a lease does not sleep"
+        if told.number > lease.steps:
+            lease = self.lease = replace(lease, steps=told.number)
+        known = view.steps.at(place)
+        hears, now_ms = word.wake_on_message, self._now_ms
+        if known is not None and not isinstance(known, RecordedSleep):
+            self.end_mismatched(ReplayMismatch(f"place {place}", recorded_text(known), A_SLEEP))
+            return
+        if known is None:
+            if self._task.fold.steps >= self._max_steps:
+                self._close(too_many_steps(self._max_steps))
+                return
+            wakes_ms = word.until_ms if word.for_ms is None else now_ms + word.for_ms
+            assert wakes_ms is not None
+            if wakes_ms <= now_ms or (hears and len(view.said) > lease.base + lease.questions):
+                wakes_ms, hears = min(wakes_ms, now_ms), False  # a message that it has not read ends it at once
+        else:
+            view.replay.forget_step(place)
+            if known.over or known.wakes_ms <= now_ms or told.keeps:
+                return
+            wakes_ms, hears = known.wakes_ms, known.wakes_on_message
+        self.events.append(asleep(wakes_ms, self._used, now_ms, place=place, wakes_on_message=hears))
+        if wakes_ms > now_ms and not told.keeps:
+            self.wakes_ms, self.lease = wakes_ms, replace(lease, ended="lease")
+
+    def _record_step(self, told: ToldStep, done: StepDone) -> None:
+        word, now = told.step, timestamp(self._now_ms)
+        self.events.append(
+            Stepped(
+                word.name,
+                word.key,
+                timestamp(self._now_ms - told.took_ms),
+                now,
+                Placed(told.place),
+                done.attempts,
+                done.form,
+                done.result,
+                done.failure,
+                self._used,
+            )
+        )
 
     def _end(self, word: End) -> None:
         if self._view.replay.active:

@@ -5,21 +5,67 @@ Invariant: a report that does not fit raises InvalidParams, which names the fiel
 
 from collections.abc import Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.agents.content import parts_of, sound_artifact
-from dragoman.engine.bounds import Bounds
-from dragoman.engine.bounds import usage as check_usage
+from dragoman.engine.bounds import Bounds, name
 from dragoman.engine.files import same_parts
-from dragoman.engine.words import QUESTIONS, Ask, Delegation, End, Say
+from dragoman.engine.usage_reports import admit_usage
+from dragoman.engine.words import QUESTIONS, Ask, Delegation, End, Say, Sleep, Step, StepDone
 from dragoman.model.errors import InvalidParams
 from dragoman.model.events import ArtifactChunk
 from dragoman.model.ids import new_id
 from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import CompleteTask, UpdateStatus
-from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskState, Usage
+from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState, Usage
 
-SpokenWord = Say | ArtifactChunk | Ask | Delegation | End
+
+class ToldStep(Struct, frozen=True):
+    """A step of a worker: it is about to be executed, or it is `done`.
+
+    `place` is where a later worker finds it again, and `number` counts the steps of a lease that replays; 0 if its
+    worker replays by itself. It was executed for `took_ms`. If `uncertain` is not None, the worker decides about a step
+    that must not be executed twice, and has decided so far that it is executed although it was begun so many times.
+    """
+
+    step: Step
+    place: str
+    number: int = 0
+    done: StepDone | None = None
+    took_ms: int = 0
+    uncertain: int | None = None
+
+    @property
+    def looks(self) -> bool:
+        """Whether nothing is to be written, unless the step does not fit."""
+        return self.done is None and not self.step.at_most_once
+
+    def check(self, bounds: Bounds) -> "ToldStep":
+        """Return the word as it is written. Raises TypeError or ValueError, which names the argument."""
+        done = self.done
+        if done is not None and done.result:
+            done = replace(done, result=bounds.parts("result", done.result))
+        return replace(self, step=self.step.check(bounds), place=name("place", self.place), done=done)
+
+
+class ToldSleep(Struct, frozen=True):
+    """A sleep of a worker. `place` and `number` are as in `ToldStep`.
+
+    Its lease ends, unless it `keeps` the task and waits by itself.
+    """
+
+    sleep: Sleep
+    place: str
+    number: int = 0
+    keeps: bool = False
+
+    def check(self, bounds: Bounds) -> "ToldSleep":
+        """Return the word as it is written. Raises TypeError or ValueError, which names the argument."""
+        return replace(self, sleep=self.sleep.check(bounds), place=name("place", self.place))
+
+
+SpokenWord = Say | ArtifactChunk | Ask | Delegation | ToldStep | ToldSleep | End
 """The words that workers say by themselves. Their usage comes beside any of them."""
 
 
@@ -30,7 +76,7 @@ def word_of(report: CompleteTask | UpdateStatus) -> SpokenWord:
     parts = sound_parts(report.parts, "status.message")
     state, progress = report.state, report.progress
     if state in TERMINAL:
-        return End(state, parts)
+        return End(state, parts, report.reason)
     if state in INTERRUPTED:
         return Ask(parts or QUESTIONS[state], auth=state is TaskState.AUTH_REQUIRED)
     if state is not TaskState.WORKING:
@@ -46,7 +92,7 @@ def within(word: SpokenWord, bounds: Bounds) -> SpokenWord:
         match word:
             case ArtifactChunk():
                 return replace(word, artifact=bounds.artifact(word.artifact))
-            case Delegation():
+            case Delegation() | ToldStep() | ToldSleep():
                 return word.check(bounds)
             case _:
                 return word.check(bounds, "message")
@@ -54,10 +100,10 @@ def within(word: SpokenWord, bounds: Bounds) -> SpokenWord:
         raise InvalidParams("report", str(error)) from error
 
 
-def used_within(usage: Usage | None) -> Usage | None:
-    """Check the tokens of a report. Raises InvalidParams."""
+def used_within(usage: Usage | None, bounds: Bounds, head: TaskHead) -> Usage | None:
+    """The tokens of a report as they count for a task: see `admit_usage`. Raises InvalidParams."""
     try:
-        return None if usage is None else check_usage(usage)
+        return None if usage is None else admit_usage(usage, bounds, head)
     except (TypeError, ValueError) as error:
         raise InvalidParams("usage", str(error)) from error
 

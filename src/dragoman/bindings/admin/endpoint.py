@@ -3,12 +3,14 @@
 Invariant: nobody but an operator gets here, which `Callers.admit_operator` decides before.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman import __version__
 from dragoman.admin.question import AnyQuestion
@@ -40,6 +42,9 @@ from dragoman.engine.key_stops import KeyStops
 from dragoman.model.errors import A2AError, InvalidParams, MethodNotAllowed, NotFound
 
 DOCUMENT = ("openapi.json",)
+
+_VERSION = re.compile(r'(?:W/)?"?([0-9]{1,16})"?', re.ASCII)
+"""An ETag with a version."""
 
 NO_STORE: Header = (b"cache-control", b"no-store")
 
@@ -94,10 +99,13 @@ class Admin:
                 raise MethodNotAllowed(["GET", "HEAD"], "")
             return json_response(200, make_admin_document(__version__), NO_STORE)
         route, of = find_route(request.method, segments)
-        given = await self._read(request, route)
+        principal = request.principal
+        agents = principal.agents if principal.team else None
+        operator = Operator(principal.id, request.peer, principal.key, principal.team, agents)
+        self._administration.admit(route, operator)
+        given = _match_version(request, await self._read(request, route), route)
         if self._stops is not None:
             self._stops.check(request.principal.key)
-        operator = Operator(request.principal.id, request.peer, request.principal.key)
         if self._remote is None and route in remote_questions():
             raise NotFound("no such path here: this server was started without its console (console = false)")
         if route.events and (route.answer is None or _wants_events(request)):
@@ -111,7 +119,8 @@ class Admin:
         elsewhere = self._elsewhere.get(route.name)
         acting = self._administration.answer(route, asked) if elsewhere is None else elsewhere(asked)
         found = await (unless_gone(acting, request) if route.method == "GET" else acting)  # a change is carried out
-        return json_response(200, msgspec.json.encode(found), NO_STORE)
+        tag: tuple[Header, ...] = ((b"etag", b'"%d"' % found.version),) if route.versioned else ()
+        return json_response(200, msgspec.json.encode(found), NO_STORE, *tag)
 
     def refuse(self, request: Request, error: A2AError) -> HttpResponse:
         """Encode an error, as A2A 1.0 does over HTTP+JSON (§11.6)."""
@@ -120,7 +129,7 @@ class Admin:
     async def _read(self, request: HttpRequest, route: AnyQuestion) -> Any:
         if route.given is None:
             return None
-        if route.method == "POST":
+        if route.has_body:
             limits = self._limits
             body = await read_json(request, limits, empty_allowed=route.optional)
             if not body:
@@ -128,6 +137,19 @@ class Admin:
             await decode_body(request, limits, partial(json_bounds.check, body, limits.max_depth, limits.max_values))
             return _convert(json_fields.read(msgspec.json.Decoder(dict[str, Any]), body), route.given, strict=True)
         return _convert(request.query_fields(), route.given, strict=False)
+
+
+def _match_version(request: HttpRequest, given: Any, route: AnyQuestion) -> Any:
+    """Put the version that If-Match names, if any, into what was given. Raises InvalidParams."""
+    sent = request.text(b"if-match")
+    if sent is None or not route.takes_version or sent.strip() == "*":
+        return given
+    if (found := _VERSION.fullmatch(sent.strip())) is None:
+        raise InvalidParams("If-Match", 'must be the ETag of one answer, such as "7"')
+    version = int(found[1])
+    if given.version not in (None, version):
+        raise InvalidParams("version", "differs from If-Match: send one of them")
+    return replace(given, version=version)
 
 
 def _wants_events(request: HttpRequest) -> bool:

@@ -18,6 +18,8 @@ from dragoman.bindings.openapi.document import (
 
 RESUMES = {"Last-Event-ID": {"schema": {"type": "string"}}}
 
+MATCHES = {"If-Match": {"schema": {"type": "string"}}}
+
 
 def make_admin_document(version: str) -> bytes:
     """The document as JSON. `version` is that of the server."""
@@ -36,14 +38,15 @@ def _operation(route: AnyQuestion) -> OperationForms:
         bodies={} if route.answer is None else {JSON: route.answer},
         events=route.events,
     )
-    posted = route.method == "POST"
+    posted = route.has_body
+    headers = {**(RESUMES if route.events else {}), **(MATCHES if route.takes_version else {})}
     return OperationForms(
         name=route.name,
         method=route.method,
         path=PREFIX + route.path,
         summary=route.summary,
         query=None if posted else route.given,
-        headers=RESUMES if route.events else {},
+        headers=headers,
         body=route.given if posted else None,
         body_required=not route.optional,
         answers={

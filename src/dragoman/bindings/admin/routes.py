@@ -39,18 +39,19 @@ def find_route(method: str, segments: Sequence[str]) -> tuple[AnyQuestion, str]:
 
 
 def _match(path: str, segments: Sequence[str]) -> str | None:
-    """The id in a path, empty if it has none; None for a path of another route."""
+    """The id in a path, empty if it has none; None for a path of another route. The parts of a longer id have slashes
+    between them."""
     pattern = path.strip("/").split("/")
     if len(pattern) != len(segments):
         return None
-    found = ""
+    found: list[str] = []
     for expected, sent in zip(pattern, segments, strict=True):
-        suffix = expected.removeprefix("{id}")
+        suffix = expected.removeprefix("{id}").removeprefix("{member}")
         if suffix == expected:
             if expected != sent:
                 return None
         elif not sent.endswith(suffix) or len(sent) == len(suffix):
             return None
         else:
-            found = sent.removesuffix(suffix)
-    return found
+            found.append(sent.removesuffix(suffix))
+    return "/".join(found)

@@ -5,9 +5,10 @@ request of a session that changes something must also repeat the session's proof
 """
 
 import hmac
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from dragoman.auth.authenticator import AUTHORIZATION, KEY_HEADERS
 from dragoman.auth.sessions import OperatorSessions, SignedIn
@@ -30,9 +31,7 @@ COOKIE = "dragoman-console"
 PROOF = b"x-dragoman-proof"
 """The header in which a page repeats the proof of its session. Requests to agents belong to a session only with it."""
 
-SESSION = ("session",)
 PROVIDER = ("oidc",)
-OFFER = ("sign-in",)
 NO_STORE: Header = (b"cache-control", b"no-store")
 
 SIGN_IN = "sign in: the session has ended"
@@ -45,11 +44,15 @@ class Credential(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SessionAnswer(Struct, frozen=True):
-    """The operator that signed in. Each request that changes something has `proof` in the header `x-dragoman-proof`."""
+    """The operator that signed in. Each request that changes something has `proof` in the header `x-dragoman-proof`.
+
+    `team` is that of an operator of one team, and left out for operators of the server.
+    """
 
     principal: str
     proof: str
     ends_at: str
+    team: str | UnsetType = UNSET
 
 
 class Console:
@@ -82,16 +85,15 @@ class Console:
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """Answer one request below `/console`. Raises A2AError."""
         self._callers.check_host(request)
-        if request.route.segments == SESSION:
-            return await self._answer_session(request)
-        if request.route.segments[:1] == PROVIDER and self._provider is not None:
+        segments = request.route.segments
+        if segments[:1] == PROVIDER and self._provider is not None:
             return await self._provider.answer(request, self._cookie)
-        if request.method not in ("GET", "HEAD"):
-            raise MethodNotAllowed(["GET", "HEAD"], "")
-        if request.route.segments == OFFER:
-            offer = ProviderOffer(None) if self._provider is None else self._provider.offer
-            return json_response(200, msgspec.json.encode(offer), NO_STORE)
-        return self._pages.answer(request)
+        answers = ROUTES.get(segments, PAGES)
+        answer = answers.get("GET" if request.method == "HEAD" else request.method)
+        if answer is None:
+            reads, *changes = answers
+            raise MethodNotAllowed([reads, "HEAD", *changes], "")
+        return await answer(self, request)
 
     async def identify(self, request: Request) -> Principal:
         """The operator of the session that the request belongs to, else the caller by other credentials.
@@ -107,19 +109,19 @@ class Console:
             self._check_proof(request, session)
         return session.principal
 
-    async def _answer_session(self, request: HttpRequest) -> HttpResponse:
-        match request.method:
-            case "POST":
-                return await self._sign_in(request)
-            case "DELETE":
-                return await self._sign_out(request)
-            case "GET" | "HEAD":
-                secret = self._cookie.read(request)
-                session = None if secret is None else await self._sessions.find(secret)
-                if session is None:
-                    raise Unauthorized(SIGN_IN, missing=True)
-                return json_response(200, _encode(session), NO_STORE)
-        raise MethodNotAllowed(["GET", "HEAD", "POST", "DELETE"], "")
+    async def _show_page(self, request: HttpRequest) -> HttpResponse:
+        return self._pages.answer(request)
+
+    async def _show_offer(self, _: HttpRequest) -> HttpResponse:
+        offer = ProviderOffer(None) if self._provider is None else self._provider.offer
+        return json_response(200, msgspec.json.encode(offer), NO_STORE)
+
+    async def _show_session(self, request: HttpRequest) -> HttpResponse:
+        secret = self._cookie.read(request)
+        session = None if secret is None else await self._sessions.find(secret)
+        if session is None:
+            raise Unauthorized(SIGN_IN, missing=True)
+        return json_response(200, _encode(session), NO_STORE)
 
     async def _sign_in(self, request: HttpRequest) -> HttpResponse:
         body = await read_json(request, self._limits)
@@ -153,9 +155,26 @@ class Console:
             raise Forbidden(f"a request of a session must repeat its proof in the header {PROOF.decode()}")
 
 
+Answer = Callable[[Console, HttpRequest], Awaitable[HttpResponse]]
+
+PAGES: Mapping[str, Answer] = {"GET": Console._show_page}
+"""The methods of all other paths."""
+
+ROUTES: Mapping[tuple[str, ...], Mapping[str, Answer]] = {
+    ("session",): {"GET": Console._show_session, "POST": Console._sign_in, "DELETE": Console._sign_out},
+    ("sign-in",): {"GET": Console._show_offer},
+}
+"""What is answered below `/console` beside the pages, by path and method. GET comes first, and answers HEAD, too.
+
+`provider.ROUTES` has the ways to an OpenID provider and back.
+"""
+
+
 def _has_credentials(request: Request) -> bool:
     return any(name in request.headers for name in (*KEY_HEADERS, AUTHORIZATION))
 
 
 def _encode(session: SignedIn) -> bytes:
-    return msgspec.json.encode(SessionAnswer(session.principal.id, session.proof, timestamp(session.ends_ms)))
+    principal = session.principal
+    answer = SessionAnswer(principal.id, session.proof, timestamp(session.ends_ms), principal.team or UNSET)
+    return msgspec.json.encode(answer)

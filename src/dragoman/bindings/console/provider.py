@@ -4,6 +4,7 @@ Invariant: the cookie of a sign-in lives for the sign-in alone. A browser that i
 page that says why not. It is never sent to a page that the provider or the query names.
 """
 
+from collections.abc import Awaitable, Callable, Mapping
 from html import escape
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
@@ -18,7 +19,7 @@ from dragoman.bindings.request import QUERY_FIELDS_MAX, Header
 from dragoman.dialects.v1.errors import http_status
 from dragoman.engine.admin.access import AccessNotes, Operator
 from dragoman.model.errors import A2AError, Forbidden, MethodNotAllowed, NotFound
-from dragoman.model.principal import ANONYMOUS, AccessRole, Principal
+from dragoman.model.principal import ANONYMOUS
 
 if TYPE_CHECKING:  # its library takes longer to import than a server may take to start
     from dragoman.auth.oidc import ProviderSignIn
@@ -68,14 +69,12 @@ class ProviderDoor:
         """Answer a request; `session` is the cookie of sessions. Raises NotFound or MethodNotAllowed."""
         if request.method != "GET":
             raise MethodNotAllowed(["GET"], "")
-        match request.route.segments:
-            case ("oidc", "begin"):
-                return await self._begin(request)
-            case ("oidc", "callback"):
-                return await self._finish(request, session)
-        raise NotFound("no such path of the console")
+        answer = ROUTES.get(request.route.segments)
+        if answer is None:
+            raise NotFound("no such path of the console")
+        return await answer(self, request, session)
 
-    async def _begin(self, request: HttpRequest) -> HttpResponse:
+    async def _begin(self, request: HttpRequest, _: ConsoleCookie) -> HttpResponse:
         try:
             url, kept = await self._sign_in.begin(request.query_fields().get("next", ""))
         except A2AError as error:
@@ -87,10 +86,10 @@ class ProviderDoor:
             vouched = await self._sign_in.finish(self._cookie.read(request), _pairs(request))
             if (earlier := session.read(request)) is not None:
                 await self._sessions.end(earlier)  # the browser forgets its secret now
-            secret, signed_in = await self._sessions.begin_vouched(vouched.principal, vouched.ends_ms)
+            secret, signed_in = await self._sessions.begin_vouched(vouched.principal, vouched.ends_ms, vouched.team)
         except A2AError as error:
             return self._refuse(request, error)
-        request.principal = Principal(vouched.principal, AccessRole.OPERATOR)
+        request.principal = signed_in.principal
         self._notes.note(Operator(signed_in.principal.id, request.peer), ACTION)
         return _redirect(vouched.next, session.set(request, secret), self._cookie.set(request, ""))
 
@@ -107,6 +106,13 @@ class ProviderDoor:
             *SAFETY,
         ]
         return HttpResponse(http_status(error), headers, body)
+
+
+ROUTES: Mapping[tuple[str, ...], Callable[[ProviderDoor, HttpRequest, ConsoleCookie], Awaitable[HttpResponse]]] = {
+    ("oidc", "begin"): ProviderDoor._begin,
+    ("oidc", "callback"): ProviderDoor._finish,
+}
+"""The requests below `/console/oidc`. All are GET."""
 
 
 def _pairs(request: HttpRequest) -> list[tuple[str, str]]:

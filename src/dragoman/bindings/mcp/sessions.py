@@ -3,7 +3,7 @@
 A session has hardly any state here, so that it outlives replicas and restarts: its key says when it began, and what is
 kept of it may be lost at any time. It ends when its client says so; what was kept expires otherwise (`LEVEL_MS`).
 
-    session         begun, with a key from `initialize` ── DELETE ──► its level is deleted; calls and streams go on
+    session         begun, with a key from `initialize` ── DELETE ──► ended: it is not found any more; calls go on
     notifications   LISTENING ◄── the tools change; sent ──► NEWS;   the client leaves, the server stops ──► OVER
     call            its states are drawn in `tool_call`
     note            a word about a call, to cancel or to decline, that is not here: LEFT in the store
@@ -26,11 +26,12 @@ from msgspec import Struct
 
 from dragoman.bindings.mcp.tool_call import ToolCallStream
 from dragoman.bus.api import Bus
-from dragoman.dialects.mcp import answers
+from dragoman.dialects.mcp.answers import ListenFrames
+from dragoman.dialects.mcp.names import INITIALIZE, SESSION_HEADER
 from dragoman.dialects.mcp.requests import LEVELS
 from dragoman.engine.handlers.usage import OpenStreams, UsageExchange
 from dragoman.model.card import Profile
-from dragoman.model.errors import InternalError, TooManyRequests
+from dragoman.model.errors import InternalError, NotFound, TooManyRequests
 from dragoman.model.ids import new_id
 from dragoman.model.principal import Principal
 from dragoman.store.api import StoreError
@@ -41,7 +42,10 @@ from dragoman.telemetry.coalescing import about
 log = logging.getLogger(__name__)
 
 SESSIONS_REMEMBERED = 10_000
-"""How many sessions' log levels are remembered; the oldest are forgotten first."""
+"""How many sessions' log levels are remembered, and that they have ended; the oldest are forgotten first."""
+
+ENDED = "ended"
+"""In place of a level: the session has ended."""
 
 LEVEL_MS = 7 * 86_400_000
 """How long the store keeps a session's log level."""
@@ -68,28 +72,44 @@ class NotificationStream:
     retry = True
     """The stream ends with the server, and the client should reconnect."""
 
-    def __init__(self, notifications: "Notifications", owner: str, quiet_s: float) -> None:
+    def __init__(self, notifications: "Notifications", owner: str, frames: ListenFrames, quiet_s: float) -> None:
         self._notifications = notifications
         self._owner = owner
+        self._frames = frames
+        self._first = frames.first
+        self._last: bytes | None = None
         self._quiet_s = quiet_s
         self._news = asyncio.Event()
         self._over = False
 
     def notify(self) -> None:
         """Note that the tools have changed."""
-        self._news.set()
+        if self._frames.changed is not None:
+            self._news.set()
 
     async def next(self, wait_s: float | None = None) -> Sequence[bytes] | None:
         """Wait for a change of the tools: see `bindings.streams.Batches.next`."""
+        if self._first is not None:
+            first, self._first = self._first, None
+            return (first,)
         try:
             async with asyncio.timeout(self._quiet_s if wait_s is None else wait_s):
                 await self._news.wait()
         except TimeoutError:
             return ()
-        self._news.clear()
+        if self._last is not None:
+            last, self._last = self._last, None
+            return (last,)
         if self._over:
             return None
-        return (answers.TOOLS_CHANGED,)
+        self._news.clear()
+        assert self._frames.changed is not None  # else there are no news
+        return (self._frames.changed,)
+
+    def stop(self) -> None:
+        """End the stream because the server stops."""
+        self._last = self._frames.last
+        self.close()
 
     def close(self) -> None:
         """End the stream because the client has left."""
@@ -115,8 +135,8 @@ class Notifications:
         self._since_ms = 0
         self._stopped = False
 
-    async def listen(self, owner: str, session: str) -> NotificationStream:
-        """Open a stream for the session with that key. A session older than the last change is told of it at once.
+    async def listen(self, owner: str, frames: ListenFrames, session: str | None = None) -> NotificationStream:
+        """Open a stream with those messages. A session older than the last change is told of it at once.
 
         Raises TooManyRequests.
         """
@@ -126,12 +146,12 @@ class Notifications:
                 await self._exchange.let_open(counted, owner)
             if not counted.take(owner):
                 raise TooManyRequests("max_streams", f"{counted.most} sessions listen: close one", RETRY_S)
-        stream = NotificationStream(self, owner, self._quiet_s)
+        stream = NotificationStream(self, owner, frames, self._quiet_s)
         self._listening.setdefault(owner, set()).add(stream)
-        if began_ms(session) <= self._since_ms:
+        if session is not None and began_ms(session) <= self._since_ms:
             stream.notify()
         if self._stopped:
-            stream.close()
+            stream.stop()
         return stream
 
     def forget(self, stream: NotificationStream, owner: str) -> None:
@@ -159,7 +179,7 @@ class Notifications:
         """End all streams, present and future, because the server stops."""
         self._stopped = True
         for stream in [stream for theirs in self._listening.values() for stream in theirs]:
-            stream.close()
+            stream.stop()
 
 
 class CallNote(Struct, frozen=True):
@@ -256,18 +276,22 @@ class Sessions:
             self._levels.popitem(last=False)
 
     async def level(self, key: SessionKey) -> str | None:
-        """The level that a session has set; None if it wants no log messages. Raises StoreError."""
+        """The level that a session has set; None if it wants no log messages.
+
+        Raises NotFound if the session has ended, StoreError.
+        """
         if self._store is None or not key[1]:
-            return self._levels.get(key)
-        entry = await self._store.get(_level_key(key))
-        level = "" if entry is None else entry.value.decode(errors="replace")
+            level = self._levels.get(key)
+        else:
+            entry = await self._store.get(_level_key(key))
+            level = None if entry is None else entry.value.decode(errors="replace")
+        if level == ENDED:
+            raise NotFound(f"the session has ended: begin a new one with {INITIALIZE}, without {SESSION_HEADER}")
         return level if level in LEVELS else None
 
     async def end(self, key: SessionKey) -> None:
         """End a session. Its calls go on until their callers leave. Raises StoreError."""
-        self._levels.pop(key, None)
-        if self._store is not None and key[1]:
-            await self._store.delete(_level_key(key))
+        await self.set_level(key, ENDED)
 
     # -- other replicas ------------------------------------------------------------------------------------------------
 

@@ -1,10 +1,11 @@
 """A tool call in progress: a task's stream translated to MCP messages, ending with the result.
 
     OPEN ── the task ends, or asks what cannot be asked here; the question was declined; the server stops ──► ENDED
-    │  ▲                                                                                                       ▲
+    │  ▲    the time is over after which a call becomes a task, for clients that know tasks ────────────────►  ▲
+    │  │                                                                                                       │
     │  └── the cancel was refused ──┐                                                          without a result│
     ├── the caller cancels ──► CANCELED ── the task ends ──────────────────────────────────────────────────────┘
-    └── the caller leaves, from CANCELED, too ──► LEFT: the task goes on
+    └── the caller leaves, from CANCELED, too ──► LEFT: whoever opened the stream decides about the task
 
 While it is OPEN it may ask the user, once or more: the task's stream is opened anew behind the question. The states of
 the task are not covered, nor where a cancel comes from (`sessions`).
@@ -25,7 +26,10 @@ from dragoman.model.errors import A2AError
 from dragoman.model.events import ArtifactChunk, Logged, StatusChanged
 from dragoman.model.ids import Clock
 from dragoman.model.lifecycle import Fold
-from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
+from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskState
+
+LONG_S = 10.0
+"""A call that becomes a task later than this waits for as long as any stream does."""
 
 QUIET_MS = 5000
 """After this long without a report, new output of the agent is reported as progress."""
@@ -43,14 +47,14 @@ class ToolCallState(Enum):
 class Wanted(Struct, frozen=True):
     """The messages that a caller asked for.
 
-    `request_id` and `token` are raw JSON; without a token it wants no progress. `logs`: it wants the agent's status
-    messages as log messages. `version` is the protocol's version.
+    `respond` encodes the response from the task as it stands. `token` is raw JSON; without one it wants no progress.
+    `logs`: it wants the agent's status messages as log messages. At `task_at_ms` the call ends, and goes on as a task.
     """
 
-    request_id: bytes
-    version: str
+    respond: Callable[[Record], bytes]
     token: bytes | None = None
     logs: bool = False
+    task_at_ms: int | None = None
 
 
 class ToolCallStream:
@@ -87,28 +91,48 @@ class ToolCallStream:
         self._fold: Fold | None = None
         self._state = ToolCallState.OPEN
         self._quiet_until_ms = 0
+        self.response: bytes | None = None
+        """The response with which the call has ended, if it has one."""
 
     @property
     def over(self) -> bool:
         """Whether nothing more is sent."""
         return self._state is ToolCallState.LEFT or self._state is ToolCallState.ENDED
 
+    @property
+    def left(self) -> bool:
+        """Whether the caller left before the call had ended."""
+        return self._state is ToolCallState.LEFT
+
     async def next(self, wait_s: float | None = None) -> Sequence[bytes] | None:
         """Return the messages since the last call: see `bindings.streams.Batches.next`."""
         if self.over:
             return None
-        batch = await self._stream.next(wait_s)
+        batch = await self._stream.next(wait_s if self._wanted.task_at_ms is None else self._wait_s(wait_s))
         if batch is None:
             return (None if self.over else self._finish()) or None
-        if not batch:
-            return () if self._progress is None else [self._progress.encode(None)]
-        frames = []
+        frames: list[bytes] = []
         for item in batch:
             frames += await self._translate(item)
+        if not self.over and self._fold is not None and self._becomes_task():
+            frames += self._finish()
+        if not batch and not frames:
+            return () if self._progress is None else [self._progress.encode(None)]
         return frames or UNSEEN
 
+    def _becomes_task(self) -> bool:
+        return self._wanted.task_at_ms is not None and self._clock.now_ms() >= self._wanted.task_at_ms
+
+    def _wait_s(self, wait_s: float | None) -> float | None:
+        """How long to wait for events, so that the call becomes a task in time."""
+        assert self._wanted.task_at_ms is not None
+        left_s = max(0.0, (self._wanted.task_at_ms - self._clock.now_ms()) / 1000)
+        if wait_s is None:
+            return left_s if left_s < LONG_S else None
+        return min(wait_s, left_s)
+
     def close(self) -> None:
-        """End the call because the caller has left: see `bindings.streams.Batches.close`. The task goes on."""
+        """End the call because the caller has left: see `bindings.streams.Batches.close`. The rest is for `on_end`."""
         self._end(ToolCallState.LEFT)
 
     def cancel(self) -> None:
@@ -128,10 +152,13 @@ class ToolCallStream:
 
     def result(self) -> bytes | None:
         """The response with the task in its current state; None if no event has arrived yet."""
-        if self._fold is None:
-            return None
-        encoded = answers.encode_task(self._fold.record(), self._wanted.version)
-        return answers.result(self._wanted.request_id, encoded)
+        return None if self._fold is None else self._wanted.respond(self._fold.record())
+
+    def settle(self) -> bytes | None:
+        """End the call with the task as it stands, if it has not ended. Returns the response, if it has one."""
+        if not self.over:
+            self._finish()
+        return self.response
 
     def _end(self, state: ToolCallState) -> None:
         if not self.over:
@@ -140,9 +167,9 @@ class ToolCallStream:
             self._on_end(self)
 
     def _finish(self) -> list[bytes]:
-        result = None if self._state is ToolCallState.CANCELED else self.result()
+        self.response = None if self._state is ToolCallState.CANCELED else self.result()
         self._end(ToolCallState.ENDED)
-        return [] if result is None else [result]
+        return [] if self.response is None else [self.response]
 
     async def _translate(self, item: StreamItem) -> list[bytes]:
         if self.over:
@@ -188,9 +215,7 @@ class ToolCallStream:
             self._until_terminal = True
             if self._state is ToolCallState.LEFT:
                 further.close()
-        message = fold.record().status.message
-        text = answers.text_of(message.parts) if message is not None else ""
-        return [answers.question(answers.question_id(self.task_id, fold.seq), text)]
+        return [answers.question(answers.question_id(self.task_id, fold.seq), fold.record().status.message)]
 
     def _report_status(self, event: StatusChanged) -> list[bytes]:
         if event.state is not TaskState.WORKING:

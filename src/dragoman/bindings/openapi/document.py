@@ -22,6 +22,9 @@ SECURITY_SCHEMES: Mapping[str, Any] = {
 
 Schemas = dict[str, Any]
 
+HeaderForms = Mapping[str, Mapping[str, Any]]
+"""Headers by name, each with its schema and perhaps a description; one that is always sent is `required`."""
+
 
 class ErrorStatus(Struct, frozen=True):
     """Why a request was refused: a google.rpc.Status, as in A2A 1.0 (§11.6)."""
@@ -38,26 +41,30 @@ class ErrorAnswer(Struct, frozen=True):
     error: ErrorStatus
 
 
+Form = type[Struct] | tuple[type[Struct], ...] | None
+"""A struct, or several of which a body is one; None: text."""
+
+
 class AnswerForms(Struct, frozen=True, kw_only=True):
     """The forms of an answer of one status.
 
-    `bodies` has the struct for each media type; None: text. `events` has the structs of a stream's data by the names of
-    its events; the name is empty if the events have none. `headers` are described by name. `links` say which operations
-    take an id from the answer: the name of each, with its parameter and the place of the id.
+    `bodies` has the form for each media type. `events` has the forms of a stream's data by the names of its events; the
+    name is empty if the events have none. `links` say which operations take an id from the answer: the
+    name of each, with its parameter and the place of the id.
     """
 
     description: str
-    bodies: Mapping[str, type[Struct] | None] = {}
-    events: Mapping[str, type[Struct]] = {}
-    headers: Mapping[str, str] = {}
+    bodies: Mapping[str, Form] = {}
+    events: Mapping[str, Form] = {}
+    headers: HeaderForms = {}
     links: Mapping[str, Mapping[str, str]] = {}
 
 
 class OperationForms(Struct, frozen=True, kw_only=True):
     """One operation: what it reads, and its answers by HTTP status, or `default`.
 
-    `query` and `body` are structs; the body comes in any of `body_types`. `headers` are request headers with their
-    schemas and descriptions. `public`: callers need no key.
+    `query` and `body` are structs; the body comes in any of `body_types`. `public`: callers need no key. A call that
+    the server makes is an operation without a path.
     """
 
     name: str
@@ -68,7 +75,7 @@ class OperationForms(Struct, frozen=True, kw_only=True):
     description: str = ""
     tag: str = ""
     query: type[Struct] | None = None
-    headers: Mapping[str, Mapping[str, Any]] = {}
+    headers: HeaderForms = {}
     body: type[Struct] | None = None
     body_required: bool = True
     body_types: tuple[str, ...] = (JSON,)
@@ -87,10 +94,15 @@ class DocumentInfo(Struct, frozen=True, kw_only=True):
     refine: Callable[[Schemas], None] = lambda schemas: None
 
 
-def make_document(info: DocumentInfo, operations: Iterable[OperationForms]) -> dict[str, Any]:
-    """Make the document. `info.refine` may change the schemas of all structs before they are used."""
+def make_document(
+    info: DocumentInfo, operations: Iterable[OperationForms], calls: Sequence[OperationForms] = ()
+) -> dict[str, Any]:
+    """Make the document. `calls` are those that the server makes, to webhooks.
+
+    `info.refine` may change the schemas of all structs before they are used.
+    """
     operations = tuple(operations)
-    types = list(dict.fromkeys([ErrorAnswer, *(each for one in operations for each in _types(one))]))
+    types = list(dict.fromkeys([ErrorAnswer, *(each for one in (*operations, *calls) for each in _types(one))]))
     references, schemas = msgspec.json.schema_components(types, ref_template=SCHEMAS)
     info.refine(schemas)
     by_type = dict(zip(types, references, strict=True))
@@ -107,16 +119,31 @@ def make_document(info: DocumentInfo, operations: Iterable[OperationForms]) -> d
         "components": {"schemas": schemas, "securitySchemes": SECURITY_SCHEMES},
         "security": info.security,
     }
+    if calls:
+        document["webhooks"] = {one.name: {one.method.lower(): _operation(one, by_type, schemas)} for one in calls}
     if info.tags:
         document["tags"] = [{"name": name, "description": said} for name, said in info.tags.items()]
     return document
 
 
 def _types(one: OperationForms) -> Iterable[type[Struct]]:
-    found = [one.query, one.body]
+    forms: list[Form] = [one.query, one.body]
     for answer in one.answers.values():
-        found += [*answer.bodies.values(), *answer.events.values()]
-    return (each for each in found if each is not None)
+        forms += [*answer.bodies.values(), *answer.events.values()]
+    for form in forms:
+        if form is not None:
+            yield from form if isinstance(form, tuple) else (form,)
+
+
+def _schema(form: Form, by_type: Mapping[Any, Any]) -> Mapping[str, Any]:
+    match form:
+        case None:
+            return {"type": "string"}
+        case tuple():
+            return {"anyOf": [by_type[each] for each in form]}
+        case _:
+            reference: Mapping[str, Any] = by_type[form]
+            return reference
 
 
 def _operation(one: OperationForms, by_type: Mapping[Any, Any], schemas: Schemas) -> dict[str, Any]:
@@ -159,15 +186,10 @@ def _header_parameters(one: OperationForms) -> list[dict[str, Any]]:
 def _answer(answer: AnswerForms, by_type: Mapping[Any, Any]) -> dict[str, Any]:
     described: dict[str, Any] = {"description": answer.description}
     if answer.headers:
-        described["headers"] = {
-            name: {"description": said, "schema": {"type": "string"}} for name, said in answer.headers.items()
-        }
-    content: dict[str, Any] = {
-        kind: {"schema": {"type": "string"} if struct is None else by_type[struct]}
-        for kind, struct in answer.bodies.items()
-    }
+        described["headers"] = answer.headers
+    content: dict[str, Any] = {kind: {"schema": _schema(form, by_type)} for kind, form in answer.bodies.items()}
     if answer.events:  # before OpenAPI 3.2, the schema of a stream describes each event
-        forms = [_event(name, by_type[each]) for name, each in answer.events.items()]
+        forms = [_event(name, _schema(form, by_type)) for name, form in answer.events.items()]
         content[EVENTS] = {"schema": forms[0] if len(forms) == 1 else {"oneOf": forms}}
     if content:
         described["content"] = content

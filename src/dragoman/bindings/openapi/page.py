@@ -76,7 +76,7 @@ def render(document: Mapping[str, Any]) -> str:
 def _section(tag: Mapping[str, str], document: Mapping[str, Any]) -> str:
     shown = "\n".join(
         _operation(path, method, operation)
-        for path, item in document["paths"].items()
+        for path, item in (*document["paths"].items(), *document.get("webhooks", {}).items())
         for method, operation in item.items()
         if method != "servers" and tag["name"] in operation["tags"]
     )

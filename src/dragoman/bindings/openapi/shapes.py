@@ -62,11 +62,14 @@ class RequestWebhook(Struct, kw_only=True, rename="camel"):
     ] = ()
 
 
-def query_of(row: OperationRow) -> type[Struct]:
-    """The query of an operation: its fields that are not in its path, with the agent's last, if the path names none."""
+def query_of(row: OperationRow, name: str = "") -> type[Struct]:
+    """The query of an operation: its fields that are not in its path, with the agent's last, if the path names none.
+
+    Without a `name` it is called after the method.
+    """
     fields = [field for field in row.fields if f"{{{field.name}}}" not in row.path]
     fields.sort(key=lambda field: field.name == "tenant")
-    return _struct_of(f"{row.method}Query", row.operation, fields)
+    return _struct_of(name or f"{row.method}Query", row.operation, fields)
 
 
 def _struct_of(name: str, operation: type[Operation], rows: Iterable[FieldRow], about: str = "") -> type[Struct]:

@@ -35,6 +35,9 @@ from dragoman.net.tls import ClientTls, make_tls_context
 INTERRUPTED_STATUS = 130
 """The exit status after Ctrl-C, as shells have it: 128 plus the number of SIGINT."""
 
+SIGNALS_S = 0.5
+"""How long a signal may wait until it is looked at."""
+
 POLL_S = 2.0
 """How often a waiting command asks for the state (a2a-cli §7.3: RECOMMENDED)."""
 
@@ -148,6 +151,7 @@ def run_command(
     task = KnownTask()
 
     async def within_time() -> None:
+        _look_for_signals(asyncio.get_running_loop())
         async with asyncio.timeout(timeout_s):
             await work(settings, output, task)
 
@@ -168,6 +172,12 @@ def run_command(
         sys.exit(1)
     except Exception as error:  # noqa: BLE001  the outermost door: an error is reported, not a traceback
         _fail(failure_of(error, credentials_given=False), form)
+
+
+def _look_for_signals(loop: asyncio.AbstractEventLoop) -> None:
+    """Let the loop turn now and then. A signal that comes just before it waits does not wake it: without this, Ctrl-C
+    would do nothing until the next answer."""
+    loop.call_later(SIGNALS_S, _look_for_signals, loop)
 
 
 async def with_session(

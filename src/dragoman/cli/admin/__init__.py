@@ -1,7 +1,8 @@
 """`dragoman admin`: an operator's commands on a running server.
 
 `server` finds the server or the local store, also for the commands that stand alone. `tasks`, `task_changes`,
-`task_tree`, `overview`, `stats` and `usage` are the commands, `task_choice` the filters of tasks.
+`task_tree`, `principals`, `agents`, `overview`, `stats` and `usage` are the commands, `task_choice` the filters of
+tasks.
 """
 
 import click
@@ -9,7 +10,9 @@ import click
 from dragoman.cli.command_table import CommandTable
 
 COMMANDS = {
-    "agents": "dragoman.cli.admin.overview:agents",
+    "agents": "dragoman.cli.admin.agents:agents",
+    "budgets": "dragoman.cli.admin.usage:budgets",
+    "principals": "dragoman.cli.admin.principals:principals",
     "replicas": "dragoman.cli.admin.overview:replicas",
     "stats": "dragoman.cli.admin.stats:stats",
     "tasks": "dragoman.cli.admin.tasks:tasks",

@@ -1,4 +1,4 @@
-"""`dragoman admin agents|workers|upstreams|replicas`: what a running server serves.
+"""`dragoman admin workers|upstreams|replicas`: what a running server serves.
 
 Invariant: they ask the server, which alone knows, and change nothing.
 """
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dragoman.admin.overview import LIST_AGENTS, LIST_REPLICAS, LIST_UPSTREAMS, LIST_WORKERS
+from dragoman.admin.overview import LIST_REPLICAS, LIST_UPSTREAMS, LIST_WORKERS
 from dragoman.cli.admin.server import TaskPlace, with_server
 from dragoman.cli.listing import Listing, lists, rows_of
 from dragoman.cli.tables import age, table
@@ -17,17 +17,6 @@ if TYPE_CHECKING:
 
 TASKS_SHOWN = 3
 """How many tasks of a worker are listed."""
-
-
-@click.command()
-@lists(limit=None, cut=True)
-@with_server
-def agents(place: TaskPlace) -> Listing:
-    """Show the agents that are served, and how many tasks they have.
-
-    It also says which cannot do all of their work.
-    """
-    return rows_of(LIST_AGENTS, place.ask(LIST_AGENTS, None))
 
 
 @click.command()

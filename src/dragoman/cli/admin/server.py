@@ -20,9 +20,11 @@ from dragoman.cli.store_commands import at_place, at_store, login, operator, wit
 from dragoman.config import Config
 
 if TYPE_CHECKING:
+    from dragoman.admin.principals import PrincipalDeletion, PrincipalReport
     from dragoman.admin.tasks import DeletedTask
     from dragoman.net.errors import EgressError
     from dragoman.store.api import Store
+    from dragoman.store.blobs.api import BlobStore
 
 SERVER_ENV = "DRAGOMAN_SERVER"
 OPERATOR_KEY_ENV = "DRAGOMAN_OPERATOR_KEY"
@@ -89,19 +91,31 @@ class TaskPlace(Struct, frozen=True):
         """Delete a task of a store that no server has open. Ends the command if that fails."""
         from dragoman.admin.tasks import DeletedTask
         from dragoman.engine.admin.idle_store import delete_idle
+
+        self._at_idle_store(lambda store: delete_idle(store, operator(), task_id, force=force))
+        return DeletedTask(id=task_id)
+
+    def delete_principal(self, wanted: "PrincipalDeletion") -> "PrincipalReport":
+        """Delete all data of a principal in a store that no server has open. Ends the command if that fails."""
+        from dragoman.engine.admin.idle_store import delete_principal_idle
+
+        blobs = _blobs(self.config)
+        return self._at_idle_store(lambda store: delete_principal_idle(store, blobs, operator(), wanted))
+
+    def _at_idle_store(self, work: "Callable[[Store], Awaitable[T]]") -> T:
+        """Run `work` with the local store, opened as a server opens it. Ends the command if that fails."""
         from dragoman.model.ids import SystemClock, new_id
         from dragoman.store.open import open_store
 
-        async def work() -> DeletedTask:
+        async def run() -> T:
             store = open_store(self.config.store, SystemClock())
             await store.open(f"command-{new_id()}")
             try:
-                await delete_idle(store, operator(), task_id, force=force)
+                return await work(store)
             finally:
                 await store.close()
-            return DeletedTask(id=task_id)
 
-        return finish(lambda: at_place(self.config, work))
+        return finish(lambda: at_place(self.config, run))
 
     def server_client(self) -> "AdminClient | None":
         """The client of the server that is named, or that has noted itself on the local store; None without either.
@@ -166,8 +180,8 @@ class AdminClient:
         """Ask a question about the id `of`. Raises ClickException."""
         assert question.answer is not None  # a stream is read by `events`
         path = question.place(of)
-        if question.method == "POST":
-            return await self._send("POST", path, given, question.answer)
+        if question.has_body:
+            return await self._send(question.method, path, given, question.answer)
         query = {} if given is None else to_builtins(given)
         said = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
         fields = urlencode({name: value for name, value in said.items() if value not in (None, "")})
@@ -237,8 +251,11 @@ class AdminClient:
         return ServerRefusal(f"{self.server}: {reason}{fix}", status, code)
 
     def _fix(self, status: int, reason: str) -> str:
-        """The fix for a key that is no operator's; empty for other refusals, such as a 403 that is about the Host."""
-        if not (status == 401 or (status == 403 and "operator" in reason)):
+        """The fix for a key that is no operator's; empty for other refusals.
+
+        Such are a 403 that is about the Host, and one that sends the operator of a team to an operator of the server.
+        """
+        if not (status == 401 or (status == 403 and "operator" in reason and "operator of the server" not in reason)):
             return ""
         wrong = "" if self._source is None else f"the key in {self._source} is no operator's there, "
         return f"; {wrong}set {OPERATOR_KEY_ENV} to one that is (dragoman keys create NAME --role operator)"
@@ -314,10 +331,21 @@ def _store_desk(store: "Store", config: Config) -> Desk:
     from dragoman.auth.keys import make_key
     from dragoman.dialects.registry import push_forms
     from dragoman.engine.admin.stored_answers import StoreDesk
+    from dragoman.engine.spending import spending_rules
     from dragoman.push.announcer import StoredBodies
 
     mint, sender = partial(make_key, secrets.token_bytes), StoredBodies(push_forms())
-    return StoreDesk(store, operator(), mint, sender, config.prices)
+    teams = [team.id for team in config.teams]
+    return StoreDesk(store, operator(), mint, sender, config.prices, _blobs(config), teams, spending_rules(config))
+
+
+def _blobs(config: Config) -> "BlobStore | None":
+    """The place of the store's large files; None if they are in the store."""
+    if config.files is None:
+        return None
+    from dragoman.store.open import blob_store
+
+    return blob_store(config.files)
 
 
 def _reason(status: int, body: bytes) -> str:

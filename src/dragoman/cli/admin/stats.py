@@ -97,6 +97,7 @@ def _rows(now: "Stats", before: "Stats | None", took_s: float) -> list[Row]:
         ("failed writes", str(now.failed_writes)),
         ("store size", _size(now)),
         ("store", _store(now)),
+        *_state(now),
         *((f"job {name}", standing) for name, standing in now.jobs.items()),
     ]
 
@@ -120,13 +121,22 @@ def _joined_rows(now: "Stats", before: "Stats | None", took_s: float) -> list[Ro
         ("webhook deliveries", _counts(deliveries)),
         ("replicas", str(now.replicas)),
         ("store", f"{_size(now)}, {_store(now)}"),
+        *_state(now),
         *((f"job {name}", standing) for name, standing in now.jobs.items()),
+    ]
+
+
+def _state(now: "Stats") -> list[Row]:
+    """The state of agents, a row for each kind that there is."""
+    return [
+        (f"state {kind}", f"{line.entries} entries in {line.scopes} scopes, {line.bytes / 1e6:.1f} MB")
+        for kind, line in now.state.items()
     ]
 
 
 def _open(now: "Stats") -> dict[str, int]:
     """The tasks that have not ended, by phase."""
-    return {"queued": now.queued, "running": now.running, "waiting": now.waiting}
+    return {"queued": now.queued, "running": now.running, "sleeping": now.sleeping, "waiting": now.waiting}
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -34,12 +34,16 @@ def with_filters(command: Callable[..., Any]) -> Callable[..., Any]:
         (
             click.option("--state", type=click.Choice(STATES), metavar="S", help=f"Only in this state: {_WORDS}."),
             click.option("--agent", metavar="ID", help="Only tasks of this agent."),
+            click.option("--team", metavar="ID", help="Only tasks of this team."),
             click.option("--principal", metavar="P", help="Only tasks of this caller, such as key:ann."),
             click.option("--key", metavar="ID", help="Only tasks made with the key of this id."),
             click.option("--context", metavar="ID", help="Only tasks of this context."),
             click.option("--dialect", metavar="NAME", help="Only tasks made in this dialect, such as 1.0 or 0.3."),
             click.option(
                 "--text", metavar="TEXT", help="Only tasks whose first message contains it near its beginning."
+            ),
+            click.option(
+                "--sleeping/--not-sleeping", default=None, help="Only tasks that sleep until a time, or do not."
             ),
             click.option(
                 *("--older-than", "older_than_s"),
@@ -71,8 +75,9 @@ def task_table(tasks: "Sequence[TaskLine]") -> str:
 
 
 def describe_state(task: "TaskLine") -> str:
-    """The state that callers see, and that the task is queued if that does not say so."""
-    return f"{task.state} (queued)" if task.phase == "queued" and task.state != "submitted" else task.state
+    """The state that callers see, and that the task is queued or sleeps if that does not say so."""
+    unsaid = task.phase == "sleeping" or (task.phase == "queued" and task.state != "submitted")
+    return f"{task.state} ({task.phase})" if unsaid else task.state
 
 
 WORDS: Mapping[str, Callable[[Any], str]] = {

@@ -131,16 +131,35 @@ def _show_event(entry: "TimelineEntry", form: str) -> None:
 
 def _event_line(entry: "TimelineEntry") -> str:
     """`2026-11-20T07:00:00.123Z  3  status working  Looking it up`."""
-    progress = entry.progress
+    progress, begun = entry.progress, entry.kind == "step-begun"
     words = (
-        entry.kind,
+        "step" if begun else entry.kind,
         entry.state if entry.kind != "submitted" else None,
+        entry.step,
+        entry.key,
+        "begun" if begun else None,
+        _took(entry),
+        "failed" if entry.failed else None,
         entry.artifact,
         entry.agent,
         entry.task,
         entry.operator,
         entry.action,
         None if progress is None else f"{progress.current}/{progress.total}",
+        None if entry.wakes is None else f"sleeps until {entry.wakes}",
+        "or a message" if entry.wakes_on_message else None,
     )
     what = " ".join(word for word in words if word)
     return printable(f"{entry.at or '':<24}  {entry.seq:>4}  {what:<24}  {entry.text}".rstrip())
+
+
+def _took(entry: "TimelineEntry") -> str | None:
+    """How long a step took, all attempts included: `(2 attempts, 1.3 s)`."""
+    if entry.began is None or entry.at is None:
+        return None
+    from dragoman.model.ids import timestamp_ms
+
+    took_ms = timestamp_ms(entry.at) - timestamp_ms(entry.began)
+    attempts = "" if entry.attempts in (None, 1) else f"{entry.attempts} attempts, "
+    took = f"{took_ms} ms" if took_ms < 1000 else f"{took_ms / 1000:.1f} s"
+    return f"({attempts}{took})"

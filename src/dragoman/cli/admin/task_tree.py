@@ -12,6 +12,7 @@ from dragoman.cli.tables import output, print_json, printable, table
 
 if TYPE_CHECKING:
     from dragoman.admin.logs import Tree, TreeTask
+    from dragoman.admin.tasks import ActingLine
 
 HEAD = ("TASK", "AGENT", "STATE", "BEGAN", "ENDED", "AT", "REMARKS")
 
@@ -82,9 +83,14 @@ def _rows(found: "Tree") -> list[tuple[str, ...]]:
 def _remarks(task: "TreeTask", parent_state: str) -> list[str]:
     """Remarks on a task at another server. `parent_state` is the state of the task that was sent on."""
     upstream = task.upstream
+    remarks = [f"acts {describe_link(link)}" for link in task.acting]
+    remarks += [f"{each.member} at {_second(each.at)}: {each.why or each.reason}" for each in task.attempts]
+    if task.member:
+        remarks.append(f"member {task.member}")
+    if task.history_at:
+        remarks.append(f"the conversation before it is at {task.history_at}")
     if upstream is None:
-        return []
-    remarks = []
+        return remarks
     if not upstream.known:
         remarks.append("its own state is not known")
     if upstream.differs:
@@ -102,6 +108,20 @@ def _remarks(task: "TreeTask", parent_state: str) -> list[str]:
     if upstream.dragoman:
         remarks.append("a Dragoman: its own delegations are in its own tree")
     return remarks
+
+
+def describe_link(link: "ActingLine") -> str:
+    """Describe for whom a server acts, where, and who told it: `for alice at https://… as gateway, before: app`."""
+    present, *before = link.actors or (link.client,)
+    words = [f"for {link.subject or 'somebody'} at {link.audience} as {present}"]
+    if before:
+        words.append(f"before: {', '.join(before)}")
+    if link.scope:
+        words.append(f"scope {link.scope}")
+    words.append(f"since {_second(link.at)}")
+    if link.told:
+        words.append("as the message tells")
+    return ", ".join(words)
 
 
 def _second(at: str | None) -> str:

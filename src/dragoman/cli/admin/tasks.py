@@ -11,6 +11,7 @@ from dragoman.cli.admin.receipts import describe_deliveries
 from dragoman.cli.admin.server import TaskPlace, read_pages, with_server
 from dragoman.cli.admin.task_choice import WORDS, describe_state, read_filters, with_filters
 from dragoman.cli.admin.task_log import show_log
+from dragoman.cli.admin.task_tree import describe_link
 from dragoman.cli.command_table import CommandTable
 from dragoman.cli.listing import Listing, list_rows, lists
 from dragoman.cli.tables import age, output, print_json, printable
@@ -34,10 +35,11 @@ ORDERS = ("newest-changed", "oldest-changed", "newest-created", "oldest-created"
         name: f"dragoman.cli.admin.task_changes:{name.replace('-', '_')}"
         for name in ("answer", "cancel", "delete", "send-again")
     }
+    | {"record": "dragoman.cli.admin.task_recording:record"}
     | {name: f"dragoman.cli.admin.task_tree:{name.replace('-', '_')}" for name in ("ask-upstream", "tree")},
 )
 def tasks() -> None:
-    """Find, read, answer, cancel and delete the tasks of all callers."""
+    """Find, read, answer, cancel and delete tasks of all callers."""
 
 
 @tasks.command("list")
@@ -111,7 +113,9 @@ def _describe(report: "TaskReport") -> str:
         "created": task.created_at,
         "changed": task.status_at,
         "run by": task.holder or "",
+        "wakes": report.wakes_at or "",
         "parent": task.parent or "",
+        "acts": "; ".join(map(describe_link, report.acting)),
         "message": report.text,
         "messages": str(report.messages),
         "artifacts": ", ".join(artifacts),

@@ -1,4 +1,4 @@
-"""`dragoman admin usage`: what callers used, of which agents and models, by day, and what it cost.
+"""`dragoman admin usage|budgets`: what callers used, of which agents and models, what it cost, and what is left.
 
 Invariant: it only reads. A number that nobody reported is shown as `-`, never as 0.
 """
@@ -10,8 +10,8 @@ import click
 from msgspec.structs import replace
 
 from dragoman.admin.question import Column
-from dragoman.cli.admin.server import Desk, TaskPlace, with_server
-from dragoman.cli.listing import Listing, lists
+from dragoman.cli.admin.server import Desk, TaskPlace, read_pages, with_server
+from dragoman.cli.listing import Listing, list_rows, lists
 from dragoman.cli.tables import printable
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ COLUMNS = (
     "duration_s",
     "cost",
     "cost_complete",
+    "cached_tokens",
+    "uncertain",
 )
 """The numbers of a group, by their names in the API."""
 
@@ -41,7 +43,7 @@ COLUMNS = (
     default="principal,agent",
     show_default=True,
     metavar="NAMES",
-    help="What tells groups apart: principal, agent, model, day, separated by commas.",
+    help="What tells groups apart: team, principal, agent, model, upstream, day, separated by commas.",
 )
 @click.option("--since", default="", metavar="DAY", help="The first day (UTC), such as 2026-11-01.  [default: 30 days]")
 @click.option("--until", default="", metavar="DAY", help="The last day (UTC).  [default: today]")
@@ -56,7 +58,6 @@ def usage(place: TaskPlace, by: str, since: str, until: str) -> Listing:
 
     check(by, since, until)
     report = place.read(lambda desk: _read(desk, UsageQuery(by=by, since=since, until=until, limit=PAGE)))
-    agents = ", ".join(map(printable, report.silent_agents))
     return Listing(
         rows=[_fields(line, report) for line in report.lines],
         columns=_columns(report),
@@ -66,9 +67,27 @@ def usage(place: TaskPlace, by: str, since: str, until: str) -> Listing:
         member="lines",
         document=report,
         empty=f"Nothing was used from {report.since} to {report.until}.",
-        remarks=[f"These agents report no tokens: {agents}."] if agents else [],
+        remarks=_remarks(report),
         fields=(*report.by, *COLUMNS, "currency"),
     )
+
+
+@click.command()
+@lists(limit=None, cut=True)
+@with_server
+def budgets(place: TaskPlace) -> Listing:
+    """Show the budgets and what is used of them.
+
+    It says what open tasks have reserved, and when each resets.
+    An account whose limit is not shown belongs to a budget that is gone from the configuration.
+    """
+    from dragoman.admin.budgets import LIST_BUDGETS, BudgetQuery
+
+    async def read(desk: Desk) -> list[Any]:
+        pages, _ = await read_pages(desk, LIST_BUDGETS, BudgetQuery())
+        return [line for page in pages for line in page]
+
+    return list_rows(LIST_BUDGETS, place.read(read), name="budget")
 
 
 def check(by: str, since: str, until: str) -> None:
@@ -95,6 +114,18 @@ async def _read(desk: Desk, query: "UsageQuery") -> "UsageReport":
         page = await desk.answer(SHOW_USAGE, following)
         report = replace(report, lines=report.lines + page.lines, next_cursor=page.next_cursor)
     return report
+
+
+def _remarks(report: "UsageReport") -> list[str]:
+    """The remarks on tokens that nobody knows."""
+    remarks: list[str] = []
+    if report.silent_agents:
+        remarks.append(f"These agents report no tokens: {', '.join(map(printable, report.silent_agents))}.")
+    if report.flat_agents:
+        remarks.append(f"Charged by task, message or time alone: {', '.join(map(printable, report.flat_agents))}.")
+    if count := report.total.uncertain:
+        remarks.append(f"Nobody knows the tokens of {count} {'call' if count == 1 else 'calls'} or reports.")
+    return remarks
 
 
 def _columns(report: "UsageReport") -> list[Column]:

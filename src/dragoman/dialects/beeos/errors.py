@@ -104,7 +104,7 @@ def word(error: A2AError) -> str:
     """Return the word of BeeOS's error reference for the error."""
     if isinstance(error, Unauthorized) and error.missing:
         return "missing_token"
-    return WORDS.get(type(error), "internal_error")
+    return next((WORDS[kind] for kind in type(error).__mro__ if kind in WORDS), "internal_error")
 
 
 def rest_error_status(error: A2AError) -> int:

@@ -30,7 +30,7 @@ from dragoman.dialects.client.scalars import (
 from dragoman.dialects.extensions import PROGRESS, UNREADABLE_PART, USAGE
 from dragoman.dialects.json_fields import raw_bytes
 from dragoman.model.message import Artifact, Message, Part, Role
-from dragoman.model.task import Progress, Task, TaskStatus, Usage
+from dragoman.model.task import TOKENS_MAX, Progress, Task, TaskStatus, Usage
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 
 ReadBytes = Callable[[str], bytes | None]
@@ -321,24 +321,27 @@ def usage(value: object) -> Usage | None:
     """Read token counts under any of the names in use; None if none of them is present."""
     if not isinstance(value, dict):
         return None
-    read, written, both = (_tokens(value, *names) for names in _TOKENS)
+    read, written, both, cached = (_tokens(value, *names) for names in _TOKENS)
     if read is None and written is None and both is None:
         return None
-    return Usage(read or 0, written or 0, (read or 0) + (written or 0) if both is None else both)
+    total = (read or 0) + (written or 0) if both is None else both
+    return Usage(read or 0, written or 0, total, cached_tokens=cached or 0)
 
 
 _TOKENS = (
     ("inputTokens", "input_tokens", "prompt_tokens"),
     ("outputTokens", "output_tokens", "completion_tokens"),
     ("totalTokens", "total_tokens"),
+    ("cachedTokens", "cached_tokens", "cached_input_tokens"),
 )
 
 
 def _tokens(given: Json, *names: str) -> int | None:
+    """The first number under one of the names. One that counts no tokens becomes -1, or one more than the most."""
     for name in names:
         value = given.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**53:
-            return int(value)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return -1 if not value >= 0 else int(min(value, TOKENS_MAX + 1))
     return None
 
 

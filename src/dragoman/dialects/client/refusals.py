@@ -190,6 +190,8 @@ def _whole(data: Json, name: str, otherwise: int) -> int:
 _MADE: Mapping[Kind, Callable[[str, Json], A2AError]] = {
     errors.MethodNotFound: lambda text, data: errors.MethodNotFound(text_in(data, "method") or ""),
     errors.InvalidParams: _violations,
+    errors.Conflict: _violations,  # of the admin API alone, which this client does not call
+    errors.VersionConflict: _violations,
     errors.InternalError: lambda text, data: errors.InternalError(_reference(text)),
     errors.TaskNotFound: lambda text, data: errors.TaskNotFound(_task(data)),
     errors.TaskNotCancelable: lambda text, data: errors.TaskNotCancelable(_task(data), text_in(data, "state") or ""),

@@ -65,7 +65,7 @@ def encode_error(error: A2AError) -> bytes:
 
 def error_status(error: A2AError) -> int:
     """Return the HTTP status of an error's answer."""
-    return _STATUSES.get(type(error), 200)
+    return next((_STATUSES[kind] for kind in type(error).__mro__ if kind in _STATUSES), 200)
 
 
 def http_error(error: A2AError) -> bytes | None:

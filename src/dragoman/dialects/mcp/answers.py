@@ -14,12 +14,14 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 
 from dragoman.dialects import jsonrpc
 from dragoman.dialects.extensions import UNREADABLE
 from dragoman.dialects.jsonrpc import clean
 from dragoman.dialects.mcp import names
+from dragoman.dialects.mcp.questions import forms_of, merge_forms
+from dragoman.dialects.mcp.refusals import HeaderMismatch, MissingCapability, UnsupportedVersion
 from dragoman.dialects.mcp.requests import WORK_LEVEL, Greeting
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, InvalidParams
@@ -47,25 +49,33 @@ _ENCODER = msgspec.json.Encoder()
 
 def encode_task(record: Record, version: str) -> bytes:
     """Encode the result of a call from its task. `version` is that of the protocol."""
+    return _ENCODER.encode(build_result(record, version))
+
+
+def build_result(record: Record, version: str) -> dict[str, Any]:
+    """Build the result of a call from its task. `version` is that of the protocol."""
     links = version > names.UNSAID  # that version has no links to resources
     content = [block for artifact in record.artifacts for block in _blocks(record, artifact, links)]
     question = _question(record)
     if question is not None:
         content += list(_encode_message(record, question, links))
     content.append(_text(_how_to_go_on(record), FOR_THE_MODEL))
-    return _ENCODER.encode(
-        {
-            "content": content,
-            "structuredContent": _structured(record, question),
-            "isError": record.state in FAILURES,
-            **({"_meta": {UNREADABLE: True}} if record.unreadable else {}),
-        }
-    )
+    return {
+        "content": content,
+        "structuredContent": _structured(record, question),
+        "isError": record.state in FAILURES,
+        **({"_meta": {UNREADABLE: True}} if record.unreadable else {}),
+    }
 
 
 def encode_refusal(error: A2AError) -> bytes:
     """Encode the result of a call that made no task: the model may know how to correct it (2025-11-25, Tools)."""
-    return _ENCODER.encode({"content": [_text(clean(error.message))], "isError": True})
+    return _ENCODER.encode(build_refusal(error))
+
+
+def build_refusal(error: A2AError) -> dict[str, Any]:
+    """Build the result of a call that made no task."""
+    return {"content": [_text(clean(error.message))], "isError": True}
 
 
 def text_of(parts: tuple[Part, ...]) -> str:
@@ -255,11 +265,11 @@ CODES: Mapping[type[A2AError], int] = {
     errors.InvalidParams: names.INVALID_PARAMS,
     errors.TaskNotFound: names.INVALID_PARAMS,
     errors.TooManyRequests: -32000,
+    HeaderMismatch: names.HEADER_MISMATCH,
+    MissingCapability: names.MISSING_CAPABILITY,
+    UnsupportedVersion: names.UNSUPPORTED_VERSION,
 }
 """JSON-RPC codes by error; any other error is internal."""
-
-QUESTION = "answer"
-"""The only field of a form; an answer is a text."""
 
 INSTRUCTIONS = (
     "Each tool is a skill of an agent. An agent is told in words what to do, and may take its time. Its result names a "
@@ -268,8 +278,33 @@ INSTRUCTIONS = (
 )
 
 
+class ListenFrames(Struct, frozen=True):
+    """The messages of a stream of notifications: the first, if it has one, one for each change of the tools, the last.
+
+    `changed` None: no change is told.
+    """
+
+    first: bytes | None
+    changed: bytes | None
+    last: bytes | None
+
+
 TOOLS_CHANGED = _ENCODER.encode({"jsonrpc": "2.0", "method": names.TOOLS_CHANGED})
 """The notification that the result of `tools/list` has changed."""
+
+IN_SESSION = ListenFrames(None, TOOLS_CHANGED, None)
+"""The messages of the stream of a session."""
+
+
+def encode_subscription(request_id: bytes, *, changes: bool) -> ListenFrames:
+    """Encode the messages of the stream that a `subscriptions/listen` opens: each names the request by its raw id."""
+    meta = {names.META_SUBSCRIPTION: Raw(request_id)}
+    granted = {"toolsListChanged": True} if changes else {}
+    return ListenFrames(
+        _notification(names.LISTENING, {"_meta": meta, "notifications": granted}),
+        _notification(names.TOOLS_CHANGED, {"_meta": meta}) if changes else None,
+        result(request_id, _ENCODER.encode({"resultType": names.COMPLETE, "_meta": meta})),
+    )
 
 
 def encode_greeting(greeting: Greeting, version: str) -> bytes:
@@ -293,8 +328,20 @@ def result(request_id: bytes, encoded: bytes) -> bytes:
 def error(request_id: bytes, refused: A2AError) -> bytes:
     """Encode an error answer."""
     told: dict[str, Any] = {"code": code(refused), "message": jsonrpc.clean(refused.message)}
-    if isinstance(refused, InvalidParams):
-        told["data"] = [{"field": jsonrpc.clean(at), "description": fix} for at, fix in refused.violations]
+    match refused:
+        case InvalidParams():
+            told["data"] = [{"field": jsonrpc.clean(at), "description": fix} for at, fix in refused.violations]
+        case MissingCapability():
+            told["data"] = {"requiredCapabilities": refused.required}
+        case UnsupportedVersion():
+            told["data"] = {"supported": names.SPOKEN, "requested": jsonrpc.clean(refused.requested)}
+        case _:
+            pass
+    return encode_error(request_id, told)
+
+
+def encode_error(request_id: bytes, told: dict[str, Any]) -> bytes:
+    """Encode an error answer with that code, message and data."""
     before, after = jsonrpc.error_envelope(request_id)
     return before + _ENCODER.encode(told) + after
 
@@ -355,23 +402,10 @@ def task_of(request_id: str) -> str:
     return task_id if slash and seq.isdigit() and len(request_id) <= jsonrpc.MAX_ID_BYTES else ""
 
 
-def question(request_id: str, text: str) -> bytes:
-    """Encode `elicitation/create`: a form with one field."""
-    return _ENCODER.encode(
-        {
-            "jsonrpc": "2.0",
-            "id": request_id,
-            "method": names.ELICIT,
-            "params": {
-                "message": jsonrpc.clean(text) or "The agent asks for an answer",
-                "requestedSchema": {
-                    "type": "object",
-                    "properties": {QUESTION: {"type": "string", "title": "Answer"}},
-                    "required": [QUESTION],
-                },
-            },
-        }
-    )
+def question(request_id: str, asked: Message | None) -> bytes:
+    """Encode `elicitation/create` for an agent's question: one form with everything that it asks."""
+    params = merge_forms(forms_of(asked)).params
+    return _ENCODER.encode({"jsonrpc": "2.0", "id": request_id, "method": names.ELICIT, "params": params})
 
 
 def _notification(method: str, params: dict[str, Any]) -> bytes:

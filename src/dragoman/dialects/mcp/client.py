@@ -1,12 +1,11 @@
-"""The client's side of MCP: the messages of a client, and those of a server with the results of its tools.
+"""The client's side of MCP: the messages of a client, and those of a server.
 
-Invariant: each message written is one line of JSON, as required over standard input and output. Any bytes give a value
-or InvalidAgentResponse, never an exception of a parser. No content of a tool is lost: unreadable content is described
-in words.
+Invariant: each message written is one line of JSON, as required over standard input and output. A request of 2026-07-28
+states the terms of its client in its `_meta`, and its headers say what its body says. Any bytes give a value or
+InvalidAgentResponse, never an exception of a parser.
 """
 
-import binascii
-from base64 import b64decode
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,20 +13,81 @@ from msgspec import Raw, Struct, field
 
 from dragoman.dialects import json_bounds
 from dragoman.dialects.mcp import names
+from dragoman.dialects.mcp.headers import encode_value
+from dragoman.dialects.mcp.param_headers import ParamHeader, UnusableSchema, find_param_headers
 from dragoman.model.errors import A2AError, InvalidAgentResponse
-from dragoman.model.message import Part
 
 # -- messages to a server ----------------------------------------------------------------------------------------------
 
 _ENCODER = msgspec.json.Encoder()
 
 
-def request(request_id: int, method: str, params: dict[str, Any] | None = None) -> bytes:
-    """Encode a request. Its answer has the same id."""
+CLIENT = {"name": "dragoman", "title": "Dragoman"}
+
+
+class OutgoingRequest(Struct, frozen=True):
+    """A request as it is sent. `headers` are those that repeat fields of its body over HTTP.
+
+    A request of a version with sessions has no headers of its own.
+    """
+
+    id: int
+    body: bytes
+    headers: Mapping[str, str] = {}
+
+    @property
+    def stateless(self) -> bool:
+        """Whether the request is of 2026-07-28: it needs no session, and the end of its stream is its end."""
+        return bool(self.headers)
+
+
+class RequestTerms(Struct, frozen=True):
+    """The terms that every request of 2026-07-28 states. `program` is the version of this program.
+
+    A server may answer with a task, and may ask the caller of our task if we declare that it `elicits`. It may not ask
+    for samples or roots.
+    """
+
+    program: str
+    elicits: bool
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The members of `_meta`."""
+        capabilities: dict[str, Any] = {"extensions": {names.TASKS: {}}}
+        if self.elicits:
+            capabilities["elicitation"] = {"form": {}, "url": {}}
+        return {
+            names.META_VERSION: names.STATELESS,
+            names.META_CLIENT: {**CLIENT, "version": self.program},
+            names.META_CAPABILITIES: capabilities,
+        }
+
+
+def request(
+    request_id: int,
+    method: str,
+    params: dict[str, Any] | None = None,
+    terms: RequestTerms | None = None,
+    *,
+    name: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> OutgoingRequest:
+    """Encode a request. Its answer has the same id. Without `terms` it is one of a version with sessions.
+
+    `name` is the tool or the task that it is about. `headers` repeat arguments of a tool.
+    """
     message: dict[str, Any] = {"jsonrpc": "2.0", "id": request_id, "method": method}
+    said: dict[str, str] = {}
+    if terms is not None:
+        params = {} if params is None else params
+        params = {**params, "_meta": {**terms.meta, **params.get("_meta", {})}}
+        said = {names.VERSION_HEADER: names.STATELESS, names.METHOD_HEADER: method, **(headers or {})}
+        if name is not None:
+            said[names.NAME_HEADER] = encode_value(name)
     if params is not None:
         message["params"] = params
-    return _ENCODER.encode(message)
+    return OutgoingRequest(request_id, _ENCODER.encode(message), said)
 
 
 def notification(method: str, params: dict[str, Any] | None = None) -> bytes:
@@ -38,11 +98,11 @@ def notification(method: str, params: dict[str, Any] | None = None) -> bytes:
     return _ENCODER.encode(message)
 
 
-def initialize(request_id: int, *, version: str) -> bytes:
+def initialize(request_id: int, *, program: str) -> OutgoingRequest:
     """Encode the first request of a session. It declares no capability: servers may not ask for samples, forms or
     roots.
 
-    `version` is that of this program.
+    `program` is the version of this program.
     """
     return request(
         request_id,
@@ -50,25 +110,79 @@ def initialize(request_id: int, *, version: str) -> bytes:
         {
             "protocolVersion": names.LATEST,
             "capabilities": {},
-            "clientInfo": {"name": "dragoman", "title": "Dragoman", "version": version},
+            "clientInfo": {**CLIENT, "version": program},
         },
     )
 
 
-def tools_list(request_id: int, cursor: str | None) -> bytes:
+def discover(request_id: int, terms: RequestTerms) -> OutgoingRequest:
+    """Encode the question which versions a server speaks, and what it can do."""
+    return request(request_id, names.DISCOVER, None, terms)
+
+
+def listen(request_id: int, terms: RequestTerms) -> OutgoingRequest:
+    """Encode the request to be told when the tools change, as long as it is open."""
+    return request(request_id, names.LISTEN, {"notifications": {"toolsListChanged": True}}, terms)
+
+
+def tools_list(request_id: int, cursor: str | None, terms: RequestTerms | None = None) -> OutgoingRequest:
     """Encode a request for a page of the tools: the first one, or the one at `cursor`."""
-    return request(request_id, names.TOOLS_LIST, {} if cursor is None else {"cursor": cursor})
+    return request(request_id, names.TOOLS_LIST, {} if cursor is None else {"cursor": cursor}, terms)
 
 
-def tools_call(request_id: int, name: str, arguments: dict[str, Any], traceparent: str | None = None) -> bytes:
+STEP_KEY = "dragoman/step-key"
+"""The key of `_meta` with the key of the step that a call is: a call that is made again has the same one. MCP has no
+field for that; the name has the form of MCP 2025-06-18, General fields: _meta."""
+
+
+class CallInput(Struct, frozen=True):
+    """The answer to a server's questions within a call: its own `state`, and the answers by their keys."""
+
+    state: str | None = None
+    answers: Mapping[str, Any] = {}
+
+
+def tools_call(
+    request_id: int,
+    name: str,
+    arguments: dict[str, Any],
+    key: str,
+    traceparent: str | None = None,
+    terms: RequestTerms | None = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    given: CallInput | None = None,
+) -> OutgoingRequest:
     """Encode a tool call. The server may report its progress: the token is the id of the request.
 
-    `traceparent` goes where OpenTelemetry's conventions for MCP put it.
+    `key` tells the server a repetition. `traceparent` goes where OpenTelemetry's conventions for MCP put it. `headers`
+    repeat arguments; `given` is what the server asked for in its answer to the same call.
     """
-    meta: dict[str, Any] = {"progressToken": request_id}
+    meta: dict[str, Any] = {"progressToken": request_id, STEP_KEY: key}
     if traceparent is not None:
         meta["traceparent"] = traceparent
-    return request(request_id, names.TOOLS_CALL, {"name": name, "arguments": arguments, "_meta": meta})
+    params: dict[str, Any] = {"name": name, "arguments": arguments, "_meta": meta}
+    if given is not None:
+        if given.answers:
+            params["inputResponses"] = given.answers
+        if given.state is not None:
+            params["requestState"] = given.state
+    return request(request_id, names.TOOLS_CALL, params, terms, name=name, headers=headers)
+
+
+def tasks_get(request_id: int, task_id: str, terms: RequestTerms) -> OutgoingRequest:
+    """Encode the question how far a task of the server is (SEP-2663)."""
+    return request(request_id, names.TASKS_GET, {"taskId": task_id}, terms, name=task_id)
+
+
+def tasks_update(request_id: int, task_id: str, answers: Mapping[str, Any], terms: RequestTerms) -> OutgoingRequest:
+    """Encode answers to what a task of the server asks for, by their keys."""
+    return request(request_id, names.TASKS_UPDATE, {"taskId": task_id, "inputResponses": answers}, terms, name=task_id)
+
+
+def tasks_cancel(request_id: int, task_id: str, terms: RequestTerms) -> OutgoingRequest:
+    """Encode the wish that a task of the server stops."""
+    return request(request_id, names.TASKS_CANCEL, {"taskId": task_id}, terms, name=task_id)
 
 
 def cancelled(request_id: int, reason: str) -> bytes:
@@ -100,10 +214,11 @@ _NOTHING = Raw(b"")
 
 
 class Fault(Struct, frozen=True):
-    """The error in the answer to a request."""
+    """The error in the answer to a request. `supported` are the versions that the server names in it."""
 
     code: int = 0
     message: str = ""
+    supported: tuple[str, ...] = ()
 
 
 class ServerResponse(Struct, frozen=True):
@@ -159,28 +274,60 @@ class InitializeResult(Struct, frozen=True):
     tools: bool
 
 
+class DiscoverResult(Struct, frozen=True):
+    """The answer to `server/discover`: the versions that are spoken; the rest as in InitializeResult."""
+
+    versions: tuple[str, ...]
+    server: str
+    changes: bool
+    tools: bool
+
+
 class ToolOffer(Struct, frozen=True):
     """A tool of a server. `schema` is the JSON Schema of its arguments.
 
-    `repeatable`: the server says that calling it twice has the same effect as calling it once.
+    `harmful_twice`: the server says that a call may destroy something, and not that a second one changes nothing more.
+    `headers` repeat arguments in requests of 2026-07-28. `unusable` says why such requests cannot be made of the tool.
     """
 
     name: str
     description: str
     schema: dict[str, Any]
-    repeatable: bool = False
+    harmful_twice: bool = False
+    headers: tuple[ParamHeader, ...] = ()
+    unusable: str = ""
 
 
 class ToolPage(Struct, frozen=True):
-    """A page of tools; `cursor` points to the next page, None if this is the last."""
+    """A page of tools; `cursor` points to the next page, None if this is the last.
+
+    `fresh_s` is how long the server says that the page stays as it is; None: it does not say.
+    """
 
     tools: tuple[ToolOffer, ...]
     cursor: str | None
+    fresh_s: float | None = None
 
 
 class _Error(Struct):
     code: int | float = 0
     message: str = ""
+    data: Raw = _NOTHING
+
+    @property
+    def fault(self) -> Fault:
+        code = int(self.code)
+        supported: tuple[str, ...] = ()
+        if code == names.UNSUPPORTED_VERSION:
+            try:
+                supported = tuple(read(bytes(self.data), _Supported).supported)
+            except InvalidAgentResponse:
+                pass  # the error says enough
+        return Fault(code, self.message, supported)
+
+
+class _Supported(Struct):
+    supported: list[str] = []
 
 
 class _Message(Struct):
@@ -211,6 +358,10 @@ class _Server(Struct):
     name: str = ""
     version: str = ""
 
+    @property
+    def spelled(self) -> str:
+        return f"{self.name} {self.version}".strip()
+
 
 class _Initialized(Struct, rename="camel"):
     protocol_version: str
@@ -218,9 +369,25 @@ class _Initialized(Struct, rename="camel"):
     server_info: _Server = field(default_factory=_Server)
 
 
+class _DiscoverMeta(Struct, rename={"server": names.META_SERVER}):
+    server: _Server = field(default_factory=_Server)
+
+
+class _Discovered(Struct, rename={"supported": "supportedVersions", "meta": "_meta"}):
+    supported: list[str]
+    capabilities: _Capabilities = field(default_factory=_Capabilities)
+    meta: _DiscoverMeta = field(default_factory=_DiscoverMeta)
+
+
 class _Annotations(Struct, rename="camel"):
     read_only_hint: bool | None = None
+    destructive_hint: bool | None = None
     idempotent_hint: bool | None = None
+
+    @property
+    def harmful_twice(self) -> bool:
+        """`destructiveHint` counts where the server says it: by default it is true of every tool, even of a search."""
+        return bool(self.destructive_hint) and not (self.idempotent_hint or self.read_only_hint)
 
 
 class _Tool(Struct, rename="camel"):
@@ -233,17 +400,20 @@ class _Tool(Struct, rename="camel"):
     @property
     def offer(self) -> ToolOffer:
         hints = self.annotations or _Annotations()
-        return ToolOffer(
-            self.name,
-            self.description or self.title or "",
-            self.input_schema,
-            bool(hints.read_only_hint or hints.idempotent_hint),
-        )
+        headers: tuple[ParamHeader, ...] = ()
+        unusable = ""
+        try:
+            headers = find_param_headers(self.input_schema)
+        except UnusableSchema as error:
+            unusable = str(error)
+        about = self.description or self.title or ""
+        return ToolOffer(self.name, about, self.input_schema, hints.harmful_twice, headers, unusable)
 
 
 class _Tools(Struct, rename="camel"):
     tools: list[_Tool]
     next_cursor: str | None = None
+    ttl_ms: float | None = None
 
 
 def decode_messages(body: bytes) -> tuple[ServerMessage, ...]:
@@ -269,19 +439,34 @@ def decode_initialize_result(result: bytes) -> InitializeResult:
     decoded = read(result, _Initialized)
     if decoded.protocol_version not in names.VERSIONS:
         raise InvalidAgentResponse(
-            f"the server speaks MCP {decoded.protocol_version[:SHOWN_CHARS]}, here it is {', '.join(names.VERSIONS)}"
+            f"the server speaks MCP {decoded.protocol_version[:SHOWN_CHARS]}, here it is {', '.join(names.SPOKEN)}"
         )
     tools = decoded.capabilities.tools
-    server = f"{decoded.server_info.name} {decoded.server_info.version}".strip()
     return InitializeResult(
-        decoded.protocol_version, server, tools is not None and bool(tools.list_changed), tools is not None
+        decoded.protocol_version,
+        decoded.server_info.spelled,
+        tools is not None and bool(tools.list_changed),
+        tools is not None,
+    )
+
+
+def decode_discover_result(result: bytes) -> DiscoverResult:
+    """Decode the answer to `server/discover`. Raises InvalidAgentResponse."""
+    decoded = read(result, _Discovered)
+    tools = decoded.capabilities.tools
+    return DiscoverResult(
+        tuple(decoded.supported),
+        decoded.meta.server.spelled,
+        tools is not None and bool(tools.list_changed),
+        tools is not None,
     )
 
 
 def decode_page(result: bytes) -> ToolPage:
     """Decode the answer to `tools/list`. Raises InvalidAgentResponse."""
     decoded = read(result, _Tools)
-    return ToolPage(tuple(tool.offer for tool in decoded.tools), decoded.next_cursor or None)
+    fresh_s = None if decoded.ttl_ms is None else max(decoded.ttl_ms, 0.0) / 1000
+    return ToolPage(tuple(tool.offer for tool in decoded.tools), decoded.next_cursor or None, fresh_s)
 
 
 def read(body: bytes, into: type[T]) -> T:
@@ -303,7 +488,7 @@ def _classify(message: _Message, body: bytes) -> ServerMessage:
             raise InvalidAgentResponse("a request of the server has an id that is neither a number nor a short text")
         return ServerRequest(request_id, message.method)
     if message.error is not None:
-        return ServerResponse(_ours(request_id), fault=Fault(int(message.error.code), message.error.message))
+        return ServerResponse(_ours(request_id), fault=message.error.fault)
     if result := bytes(message.result):
         return ServerResponse(_ours(request_id), result)
     raise InvalidAgentResponse("expected a message of MCP")
@@ -313,91 +498,3 @@ def _ours(request_id: bytes) -> int:
     """Decode the id of one of our requests, which some servers return as text. 0 for any other id."""
     digits = request_id.strip(b'"')
     return int(digits) if digits.isdigit() and len(digits) <= 15 else 0
-
-
-# -- results of tools, as parts ----------------------------------------------------------------------------------------
-
-BYTES_MEDIA_TYPE = "application/octet-stream"
-"""The media type of a blob that names none (RFC 2046 §4.5.1)."""
-
-
-class ToolOutcome(Struct, frozen=True):
-    """The outcome of a call. `failed`: the tool itself reports a failure, and `parts` say why."""
-
-    parts: tuple[Part, ...]
-    failed: bool = False
-
-    @property
-    def text(self) -> str:
-        """The text of the parts."""
-        return "\n".join(part.text for part in self.parts if part.text is not None)
-
-
-class _Result(Struct, rename="camel"):
-    content: list[dict[str, Any]] = field(default_factory=list)
-    structured_content: Any = None
-    is_error: bool | None = None
-
-
-def decode_outcome(result: bytes) -> ToolOutcome:
-    """Decode the answer to `tools/call`. Raises InvalidAgentResponse."""
-    decoded = read(result, _Result)
-    parts = [_part(block) for block in decoded.content]
-    if decoded.structured_content is not None and not _says(parts, decoded.structured_content):
-        parts.append(Part(data=decoded.structured_content))
-    return ToolOutcome(tuple(parts), bool(decoded.is_error))
-
-
-def _part(block: dict[str, Any]) -> Part:
-    match block:
-        case {"type": "text", "text": str(text)}:
-            return Part(text=text)
-        case {"type": "image" | "audio", "data": str(data)}:
-            return _file(data, block.get("mimeType"), None)
-        case {"type": "resource", "resource": {"text": str(text), **rest}}:
-            return Part(text=text, media_type=_word(rest.get("mimeType")), filename=_word(rest.get("uri")))
-        case {"type": "resource", "resource": {"blob": str(blob), **rest}}:
-            return _file(blob, rest.get("mimeType"), _word(rest.get("uri")))
-        case {"type": "resource_link", "uri": str(uri)}:
-            return Part(url=uri, media_type=_word(block.get("mimeType")), filename=_word(block.get("name")))
-        case _:
-            return Part(data=block)
-
-
-def _file(data: str, media_type: object, name: str | None) -> Part:
-    """Decode a file from base64; some servers leave out the padding."""
-    kind = _word(media_type) or BYTES_MEDIA_TYPE
-    try:
-        raw = b64decode(data + "=" * (-len(data) % 4), validate=True)
-    except (binascii.Error, ValueError):
-        return Part(text=f"[{kind} that cannot be read: its base64 is broken]")
-    return Part(raw=raw, media_type=kind, filename=name)
-
-
-def _word(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _says(parts: list[Part], structured: Any) -> bool:
-    """Whether the text only repeats the structured content, as servers write it for older clients.
-
-    Some servers wrap a value that is not an object as `result`, with a text for each item of a list. Others wrap their
-    text.
-    """
-    said = [value for part in parts if part.text is not None for value in (part.text, _json(part.text))]
-    if structured in said:
-        return True
-    match list(structured.items()) if isinstance(structured, dict) else []:
-        case [("result", [_, *_] as items)]:
-            return items in said or all(item in said for item in items)
-        case [("result", value)] | [(_, str(value))]:
-            return value in said
-        case _:
-            return False
-
-
-def _json(text: str) -> Any:
-    try:
-        return read(text.encode(), object)
-    except (InvalidAgentResponse, UnicodeEncodeError):
-        return text

@@ -8,6 +8,7 @@ argument without a meaning here is refused by name.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +18,8 @@ from msgspec import Raw, Struct
 from dragoman.dialects import json_bounds
 from dragoman.dialects.json_fields import raw_bytes
 from dragoman.dialects.mcp import names
+from dragoman.dialects.mcp.questions import ANSWER, decode_response, split_content
+from dragoman.dialects.mcp.schemas import find_violation
 from dragoman.dialects.v03.fields import MAX_ID, Fields, read
 from dragoman.model.errors import InvalidParams, InvalidRequest, NotFound, ParseError
 from dragoman.model.message import Message, Part, Role
@@ -75,12 +78,6 @@ class ToolCall(Struct, frozen=True):
     arguments: Fields
     token: bytes | None
     traceparent: str | None
-
-
-class ElicitationResult(Struct, frozen=True):
-    """The user's reaction to a question. `text` is the answer, None if the form was dismissed."""
-
-    text: str | None
 
 
 class _Message(Struct):
@@ -142,18 +139,22 @@ def decode(
         raise InvalidParams("params", "must be an object")
     if not raw_id:
         return ClientNotification(message.method, params)
-    return ClientRequest(_check_id(raw_id, "id"), message.method, params)
+    return ClientRequest(check_id(raw_id, "id"), message.method, params)
 
 
 def decode_initialize(params: bytes) -> Greeting:
     """Decode `initialize`. The answer to an unsupported version is the newest one (2025-11-25, Lifecycle)."""
     fields = read(params)
     requested = fields.required_text("protocolVersion")
-    capabilities = fields.object("capabilities")
-    elicitation = None if capabilities is None else capabilities.mapping("elicitation")
-    forms = elicitation is not None and (not elicitation or "form" in elicitation)  # empty: forms, as before 2025-11-25
+    forms = shows_forms(fields.object("capabilities"))
     version = requested if requested in names.VERSIONS else names.LATEST
     return Greeting(version, forms and version != names.UNSAID)  # that version has no elicitation
+
+
+def shows_forms(capabilities: Fields | None) -> bool:
+    """Whether a client with these capabilities can show its user a form."""
+    elicitation = None if capabilities is None else capabilities.mapping("elicitation")
+    return elicitation is not None and (not elicitation or "form" in elicitation)  # empty: forms, as before 2025-11-25
 
 
 def decode_tool_call(params: bytes) -> ToolCall:
@@ -164,7 +165,7 @@ def decode_tool_call(params: bytes) -> ToolCall:
     if meta.has("progressToken"):
         found = _META.decode(params)._meta
         assert found is not None
-        token = _check_id(bytes(found.progress_token), "_meta.progressToken")
+        token = check_id(bytes(found.progress_token), "_meta.progressToken")
     arguments = fields.object("arguments") or Fields({}, "arguments")
     traceparent = meta.find("traceparent")
     return ToolCall(
@@ -193,29 +194,24 @@ def tells(level: str) -> bool:
 def decode_cancelled(params: bytes) -> bytes:
     """Return the raw id of the request that `notifications/cancelled` is about."""
     read(params)
-    return _check_id(bytes(_IDS.decode(params).request_id), "requestId")
+    return check_id(bytes(_IDS.decode(params).request_id), "requestId")
 
 
-def decode_elicitation(result: bytes | None) -> ElicitationResult:
-    """Decode the answer to `elicitation/create`; None: the client could not ask its user."""
-    if result is None:
-        return ElicitationResult(None)
-    fields = read(result)
-    action = fields.required_text("action")
-    if action not in ("accept", "decline", "cancel"):
-        raise InvalidParams("action", "must be accept, decline or cancel")
-    if action != "accept":
-        return ElicitationResult(None)
-    content = fields.object("content")
+def decode_elicitation(result: bytes | None) -> Any:
+    """Decode the answer to `elicitation/create`: a text, or what was filled in; None: there is no answer.
+
+    `result` None: the client could not ask its user.
+    """
+    content = None if result is None else decode_response(read(result))
     if content is None:
-        raise InvalidParams("content", "is required with accept")
-    answer: Any = content.find("answer")
-    if answer is None:
-        raise InvalidParams("content.answer", "is required with accept")
-    return ElicitationResult(answer if isinstance(answer, str) else msgspec.json.encode(answer).decode())
+        return None
+    if not any(value is not None for value in content.values()):
+        raise InvalidParams(f"content.{ANSWER}", "is required with accept")
+    answer = split_content(content)
+    return answer if isinstance(answer, str | dict) else msgspec.json.encode(answer).decode()
 
 
-def _check_id(raw: bytes, field: str) -> bytes:
+def check_id(raw: bytes, field: str) -> bytes:
     """Check that an id is a string or an integer (2025-11-25, Requests), and return it unchanged; null is refused."""
     if raw[:1] == b'"' or raw.removeprefix(b"-").isdigit():
         if len(raw) > MAX_ID_BYTES:
@@ -266,9 +262,23 @@ def decode_arguments(arguments: Fields, message_id: str) -> CallArguments:
     return CallArguments(message, task_id or "")
 
 
-def build_answer(text: str, task_id: str, message_id: str) -> Message:
-    """Build the answer to a question of a task."""
-    return Message(message_id=message_id, role=Role.USER, parts=(Part(text=text),), task_id=task_id)
+def decode_own_arguments(arguments: Fields, schema: Mapping[str, Any], message_id: str) -> CallArguments:
+    """Decode the arguments of a tool with a schema of its own: they are one data part. Raises InvalidParams.
+
+    `task_id` and `context_id` mean what they mean for every tool, unless the schema has an argument of that name. With
+    `task_id` the call is one about that task, and takes what every tool takes.
+    """
+    own = schema.get("properties")
+    own = own if isinstance(own, dict) else {}
+    if "task_id" not in own and arguments.has("task_id"):
+        return decode_arguments(arguments, message_id)
+    context_id = None if "context_id" in own else _id(arguments, "context_id")
+    given = {name: value for name, value in arguments.members.items() if name != "context_id" or name in own}
+    violation = find_violation(given, schema, arguments.path)
+    if violation is not None:
+        raise InvalidParams(*violation)
+    message = Message(message_id=message_id, role=Role.USER, parts=(Part(data=given),), context_id=context_id)
+    return CallArguments(message)
 
 
 def _id(arguments: Fields, name: str) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from dragoman.dialects.mcp.param_headers import ParamHeader, UnusableSchema, find_param_headers
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.errors import InvalidParams
 
@@ -24,6 +25,9 @@ DESCRIPTION_CHARS = 2000
 
 READS_ONLY = "read-only"
 """Tag of a skill that changes nothing, so a host need not ask its user before calling it."""
+
+ONLY_AS_TASK = "task-only"
+"""Tag of a skill that takes long: its call is a task at once, and refused to clients of 2026-07-28 without tasks."""
 
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]+", re.ASCII)
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}", re.ASCII)
@@ -128,11 +132,22 @@ OUTPUT = Raw(
 
 
 class Tool(Struct, frozen=True):
-    """A skill of an agent, under the name of its tool. `skill` None: the agent names no skills."""
+    """A skill of an agent, under the name of its tool. `skill` None: the agent names no skills.
+
+    `schema` is that of its own arguments, `headers` are those that repeat some of them (2026-07-28); None: it takes
+    `ARGUMENTS`.
+    """
 
     name: str
     agent: str
     skill: AgentSkill | None
+    schema: Mapping[str, Any] | None = None
+    headers: tuple[ParamHeader, ...] = ()
+
+    @property
+    def only_as_task(self) -> bool:
+        """Whether a client that may be told of tasks is always told of one."""
+        return self.skill is not None and ONLY_AS_TASK in self.skill.tags
 
 
 def tools(profiles: Mapping[str, Profile], *, extended: bool) -> list[Tool]:
@@ -143,8 +158,16 @@ def tools(profiles: Mapping[str, Profile], *, extended: bool) -> list[Tool]:
         skills: Iterable[AgentSkill | None] = (*profile.skills, *(profile.extended_skills if extended else ()))
         for skill in skills if profile.skills or profile.extended_skills else (None,):
             name = name_of(agent, skill.id if skill is not None and several else None)
-            found.setdefault(name, Tool(name, agent, skill))
+            schema = None if skill is None else profile.inputs.get(skill.id)
+            found.setdefault(name, Tool(name, agent, skill, schema, _headers(schema)))
     return [found[name] for name in sorted(found)]
+
+
+def _headers(schema: Mapping[str, Any] | None) -> tuple[ParamHeader, ...]:
+    try:
+        return () if schema is None else find_param_headers(schema)
+    except UnusableSchema:  # clients leave the tool out, so nobody sends them
+        return ()
 
 
 def name_of(agent: str, skill: str | None) -> str:
@@ -161,13 +184,18 @@ def name_of(agent: str, skill: str | None) -> str:
 
 def encode_page(listed: list[Tool], profiles: Mapping[str, Profile], cursor: str | None) -> bytes:
     """Encode the result of `tools/list`: a page of `listed`, which is sorted by name. Raises InvalidParams."""
+    return msgspec.json.encode(build_page(listed, profiles, cursor))
+
+
+def build_page(listed: list[Tool], profiles: Mapping[str, Profile], cursor: str | None) -> dict[str, Any]:
+    """Build the result of `tools/list`: a page of `listed`, which is sorted by name. Raises InvalidParams."""
     if cursor is not None and not _NAME.fullmatch(cursor):
         raise InvalidParams("cursor", "must be the nextCursor of an earlier page, or left out")
     rest = listed if cursor is None else [tool for tool in listed if tool.name > cursor]
     page: dict[str, Any] = {"tools": [_encode_tool(tool, profiles[tool.agent]) for tool in rest[:PAGE]]}
     if len(rest) > PAGE:
         page["nextCursor"] = rest[PAGE - 1].name
-    return msgspec.json.encode(page)
+    return page
 
 
 def _encode_tool(tool: Tool, profile: Profile) -> dict[str, Any]:
@@ -188,7 +216,7 @@ def _encode_tool(tool: Tool, profile: Profile) -> dict[str, Any]:
         "name": tool.name,
         "title": title,
         "description": "\n\n".join(text for text in said if text)[:DESCRIPTION_CHARS],
-        "inputSchema": INPUT,
+        "inputSchema": INPUT if tool.schema is None else tool.schema,
         "outputSchema": OUTPUT,
         "annotations": annotations,
     }

@@ -1,15 +1,19 @@
 """Decodes the body of `POST /v1/chat/completions` to an operation.
 
-Invariant: nothing that the caller sends is lost. The last user message is the message; the others are the conversation
-before it. Every parameter without a meaning here goes into the metadata, under `openai`.
+Invariant: nothing that the caller sends is lost, but for the marks of questions (`marks.py`). The last user message is
+the message; the others are the conversation before it. Every parameter without a meaning here goes into the metadata,
+under `openai`.
 """
 
-import re
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from dragoman.dialects.json_fields import raw_bytes
+from dragoman.dialects.openai.chores import is_chore
+from dragoman.dialects.openai.conversation import Person, person_of, turns
+from dragoman.dialects.openai.marks import Mark, split_mark, strip_marks
+from dragoman.dialects.openai.parts import decode_part
 from dragoman.dialects.v03.fields import Fields, read
 from dragoman.model.errors import InvalidParams
 from dragoman.model.message import Message, Part, Role
@@ -24,17 +28,19 @@ KNOWN = frozenset({"model", "messages", "stream", "stream_options", "metadata", 
 ID_LENGTH_MAX = 1024
 """Longest id that a caller may name, as in A2A 1.0."""
 
-DATA_URI = re.compile(r"data:(?P<type>[^;,]*)(?:;[^;,]*)*?;base64,", re.ASCII | re.IGNORECASE)
-
-AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
-"""The media types of `input_audio.format`."""
-
 
 class Chat(Struct, frozen=True, kw_only=True):
-    """A request for a completion. `tells_usage`: the last chunk of a stream must say how many tokens were used."""
+    """A request for a completion. `tells_usage`: the last chunk of a stream must say how many tokens were used.
+
+    `before` are the turns of user and assistant before the message, if nothing follows it; `mark` is that of the last
+    one of the assistant. `person` is the one whom the caller names. No message in `send` has a mark of this server.
+    """
 
     send: SendMessage
     tells_usage: bool = False
+    before: tuple[Message, ...] = ()
+    mark: Mark | None = None
+    person: Person = Person()
 
     @property
     def streams(self) -> bool:
@@ -53,7 +59,11 @@ def decode(body: bytes, message_id: str, context_id: str | None = None, task_id:
     for name, value in (("x-dragoman-context-id", context_id), ("x-dragoman-task-id", task_id)):
         if value is not None and len(value) > ID_LENGTH_MAX:
             raise InvalidParams(name, f"must have at most {ID_LENGTH_MAX} characters")
-    asked, earlier = _conversation(fields, message_id)
+    talk = _conversation(fields, message_id)
+    asked = talk.asked
+    unattended = is_chore(asked, talk.earlier)
+    if unattended:  # what it tells of the conversation has the marks, too
+        asked = replace(asked, parts=tuple(_strip_part(part) for part in asked.parts))
     metadata = dict(fields.mapping("metadata") or {})
     if (user := fields.text("user")) is not None:
         metadata["user"] = user
@@ -71,16 +81,32 @@ def decode(body: bytes, message_id: str, context_id: str | None = None, task_id:
             task_id=task_id or None,
             metadata=asked.metadata,
         ),
-        earlier=earlier,
+        earlier=talk.earlier,
+        unattended=unattended,
         metadata=metadata or None,
         skill=skill if isinstance(skill, str) and skill else None,
         tenant=fields.text("model") or "",
     )
-    return Chat(send=send, tells_usage=options is not None and bool(options.flag("include_usage")))
+    return Chat(
+        send=send,
+        tells_usage=options is not None and bool(options.flag("include_usage")),
+        before=talk.before,
+        mark=talk.mark,
+        person=person_of(metadata),
+    )
 
 
-def _conversation(fields: Fields, message_id: str) -> tuple[Message, tuple[Message, ...]]:
-    """Return the message to answer, and the conversation: earlier messages, then later ones, such as tool results."""
+class _Conversation(Struct, frozen=True):
+    """The message to answer, and the others: earlier messages, then later ones, such as tool results. See `Chat`."""
+
+    asked: Message
+    earlier: tuple[Message, ...]
+    before: tuple[Message, ...]
+    mark: Mark | None
+
+
+def _conversation(fields: Fields, message_id: str) -> _Conversation:
+    """Decode the messages. Raises InvalidParams."""
     said = list(fields.objects("messages"))
     roles = [message.required_text("role") for message in said]
     asked = next((at for at in reversed(range(len(said))) if roles[at] in USERS), None)
@@ -88,11 +114,44 @@ def _conversation(fields: Fields, message_id: str) -> tuple[Message, tuple[Messa
         asked = next((at for at in reversed(range(len(said))) if roles[at] != "assistant"), None)
     if asked is None:
         raise InvalidParams("messages", "must hold a message of the user")
-    messages = [_message(said[at], role, f"{message_id}-{at}") for at, role in enumerate(roles)]
-    if not messages[asked].parts:
+    as_sent = [_message(said[at], role, f"{message_id}-{at}") for at, role in enumerate(roles)]
+    if not as_sent[asked].parts:
         raise InvalidParams(said[asked].at("content"), "must be text or a list of parts")
-    earlier = messages[:asked] + messages[asked + 1 :]
-    return messages[asked], tuple(message for message in earlier if message.parts)
+    messages, mark, last_mark = list(as_sent), None, None
+    for at, role in enumerate(roles):
+        if role == "assistant":
+            messages[at], mark = _without_marks(as_sent[at])
+            if mark is not None or messages[at].text.strip():  # else a failed request has left an empty turn
+                last_mark = mark
+    ends = asked == len(messages) - 1
+    return _Conversation(
+        asked=messages[asked],
+        earlier=_others(messages, asked),
+        before=turns(messages[:asked]) if ends else (),
+        mark=last_mark if ends else None,
+    )
+
+
+def _others(messages: list[Message], asked: int) -> tuple[Message, ...]:
+    return tuple(message for message in messages[:asked] + messages[asked + 1 :] if message.parts)
+
+
+def _without_marks(message: Message) -> tuple[Message, Mark | None]:
+    """Take our marks from a message of the agent, so that no agent reads them, repeats them or learns to write one.
+
+    Returns the mark of its question, too.
+    """
+    mark, parts = None, list(message.parts)
+    for at, part in enumerate(parts):
+        if part.text is not None:
+            text, found = split_mark(part.text)
+            if text != part.text:
+                mark, parts[at] = found, replace(part, text=text)
+    return replace(message, parts=tuple(parts)), mark
+
+
+def _strip_part(part: Part) -> Part:
+    return part if part.text is None else replace(part, text=strip_marks(part.text))
 
 
 def _message(fields: Fields, role: str, message_id: str) -> Message:
@@ -103,7 +162,7 @@ def _message(fields: Fields, role: str, message_id: str) -> Message:
         case str():
             parts = (Part(text=content),)
         case _:
-            parts = tuple(_part(part) for part in fields.objects("content"))
+            parts = tuple(decode_part(part) for part in fields.objects("content"))
     if role == "assistant" and not parts and (refusal := fields.text("refusal")) is not None:
         parts = (Part(text=refusal),)
     if (calls := fields.find("tool_calls")) is not None:
@@ -117,58 +176,3 @@ def _message(fields: Fields, role: str, message_id: str) -> Message:
         parts=parts,
         metadata=said or None,
     )
-
-
-def _part(fields: Fields) -> Part:
-    match fields.required_text("type"):
-        case "text" | "input_text" | "output_text":
-            text = fields.text("text")
-            if text is None:
-                raise InvalidParams(fields.at("text"), "is required in a text part")
-            return Part(text=text)
-        case "refusal":
-            return Part(text=fields.text("refusal") or "")
-        case "image_url":
-            return _image(fields)
-        case "file":
-            return _file(fields.object("file") or fields)
-        case "input_audio":
-            audio = fields.object("input_audio") or fields
-            form = audio.required_text("format").lower()
-            return Part(raw=_bytes(audio, "data"), media_type=AUDIO.get(form, f"audio/{form}"))
-        case _:
-            raise InvalidParams(fields.at("type"), "must be text, image_url, file or input_audio")
-
-
-def _image(fields: Fields) -> Part:
-    image = None if isinstance(fields.find("image_url"), str) else fields.object("image_url")
-    where, name = (fields, "image_url") if image is None else (image, "url")
-    detail = image.text("detail") if image is not None else None
-    metadata = {"detail": detail} if detail else None
-    url = where.required_text(name)
-    if url[:5].lower() == "data:":
-        found = DATA_URI.match(url)
-        media_type = found["type"] if found is not None and found["type"] else "image/png"
-        return Part(raw=_bytes(where, name), media_type=media_type, metadata=metadata)
-    return Part(url=url, metadata=metadata)
-
-
-def _file(fields: Fields) -> Part:
-    if not fields.has("file_data"):
-        raise InvalidParams(fields.at("file_data"), "is required: this server keeps no files, send the file itself")
-    found = DATA_URI.match(fields.required_text("file_data"))
-    return Part(
-        raw=_bytes(fields, "file_data"),
-        filename=fields.text("filename") or None,
-        media_type=(found["type"] if found is not None else None) or "application/octet-stream",
-    )
-
-
-def _bytes(fields: Fields, name: str) -> bytes:
-    """Decode base64, or a data URI."""
-    text = fields.required_text(name)
-    found = DATA_URI.match(text)
-    raw = raw_bytes(text[found.end() :] if found is not None else text)
-    if raw is None:
-        raise InvalidParams(fields.at(name), "must be base64, or a data URI that is")
-    return raw

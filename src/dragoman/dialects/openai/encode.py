@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.dialects.jsonrpc import clean
+from dragoman.dialects.openai.marks import NOTHING_ASKED, QUESTION, end_quote, spell_mark
 from dragoman.model import errors
 from dragoman.model.errors import (
     A2AError,
@@ -45,8 +46,8 @@ def created_s(head: TaskHead) -> int:
     return timestamp_ms(head.created_at) // 1000
 
 
-def encode_record(record: Record) -> bytes:
-    """Encode the whole answer of a task that ended or waits for its caller.
+def encode_record(record: Record, *, marks: bool = False) -> bytes:
+    """Encode the whole answer of a task that ended or waits for its caller; with `marks` its question has a mark.
 
     Raises AgentFailed or UnsupportedOperation if the task ended but was not completed.
     """
@@ -54,17 +55,25 @@ def encode_record(record: Record) -> bytes:
     if (error := refusal(head.id, record.state, record.status.message)) is not None:
         raise error
     texts = [text for artifact in record.artifacts if (text := text_of(artifact.parts))]
-    if record.state in INTERRUPTED and record.status.message is not None:
-        texts.append(text_of(record.status.message.parts))
+    question = record.status.message if record.state in INTERRUPTED else None
+    if question is not None:
+        texts.append(_question_text(head.id, question, marks=marks))
     if record.state is TaskState.COMPLETED and not texts:
         texts.append(_last_words(record.status.message))
-    finish = _finish_reason(record.status.message)
-    return _encode(head.id, created_s(head), head.agent, BETWEEN.join(texts), record.usage, finish)
+    finish, content = _finish_reason(record.status.message), BETWEEN.join(texts)
+    if question is None or not marks:
+        content = end_quote(content)
+    return _encode(head.id, created_s(head), head.agent, content, record.usage, finish)
 
 
 def encode_message(message: Message, agent: str, now_s: int) -> bytes:
     """Encode the whole answer of an agent that answers without a task."""
-    return _encode(message.message_id, now_s, agent, text_of(message.parts), None)
+    return _encode(message.message_id, now_s, agent, end_quote(text_of(message.parts)), None)
+
+
+def _question_text(task_id: str, question: Message, *, marks: bool) -> str:
+    """Return a question as content."""
+    return text_of(question.parts) + (spell_mark(task_id, question) if marks else "")
 
 
 def _finish_reason(message: Message | None) -> str:
@@ -114,16 +123,23 @@ def refusal(task_id: str, state: TaskState, message: Message | None) -> A2AError
 
 
 class Chunks:
-    """Encodes the chunks of one completion as events come; `over` once the last one was made."""
+    """Encodes the chunks of one completion as events come; `over` once the last one was made.
 
-    def __init__(self, source: str, created: int, agent: str, *, tells_usage: bool) -> None:
+    `marks` is as in `encode_record`; then `source` is the id of the task.
+    """
+
+    def __init__(self, source: str, created: int, agent: str, *, tells_usage: bool, marks: bool = False) -> None:
         self.over = False
+        self._marks = marks
         self._source = source
         self._tells_usage = tells_usage
         self._usage: Usage | None = None
         self._begun = False
         self._writing: str | None = None
         self._wrote = False
+        self._quotes = False
+        self._written = ""
+        """The end of the text so far, in which a mark may have begun."""
         self._around: dict[str, Any] = {
             "id": completion_id(source),
             "object": "chat.completion.chunk",
@@ -147,7 +163,9 @@ class Chunks:
                 if (error := refusal(self._source, state, message)) is not None:
                     frames += self.failed(error)
                 elif state in INTERRUPTED:
-                    frames += self._text(text_of(message.parts) if message is not None else "", goes_on=False)
+                    asked = "" if message is None else _question_text(self._source, message, marks=self._marks)
+                    frames += self._text(asked, goes_on=False)
+                    self._quotes = self._quotes and not (self._marks and message is not None)
                     frames += self._finish()
                 elif state is TaskState.COMPLETED:
                     if not self._wrote:
@@ -168,11 +186,15 @@ class Chunks:
         if self._wrote and not goes_on:
             text = BETWEEN + text
         self._wrote = True
+        if not self._quotes:
+            written = self._written + text
+            self._quotes, self._written = QUESTION in written, written[-len(QUESTION) :]
         return [self._chunk({"content": text})]
 
     def _finish(self, reason: str = "stop") -> list[bytes]:
         self.over = True
-        frames = [self._chunk({}, reason)]
+        frames = [self._chunk({"content": NOTHING_ASKED})] if self._quotes else []
+        frames.append(self._chunk({}, reason))
         if self._tells_usage:
             frames.append(msgspec.json.encode({**self._around, "choices": [], "usage": _usage(self._usage)}))
         return [*frames, DONE]
@@ -185,12 +207,14 @@ class Chunks:
         return msgspec.json.encode(chunk)
 
 
-def _usage(usage: Usage | None) -> dict[str, int]:
+def _usage(usage: Usage | None) -> dict[str, Any]:
     known = usage or Usage()
+    cached = {"prompt_tokens_details": {"cached_tokens": known.cached_tokens}} if known.cached_tokens else {}
     return {
         "prompt_tokens": known.input_tokens,
         "completion_tokens": known.output_tokens,
         "total_tokens": known.total_tokens,
+        **cached,
     }
 
 
@@ -239,10 +263,14 @@ TABLE: dict[type[A2AError], ErrorEncoding] = {
     errors.RequestTimeout: ErrorEncoding(408, _WRONG, "request_timeout"),
     errors.ContentTypeNotSupported: ErrorEncoding(400, _WRONG, "content_type_not_supported"),
     errors.UnsupportedOperation: ErrorEncoding(400, _WRONG, "unsupported_operation"),
+    # A repeat would find the same: it is the caller who has to cancel or wait.
+    errors.TaskNotEnded: ErrorEncoding(409, _WRONG, "response_not_ended", again=False),
     errors.ExtensionSupportRequired: ErrorEncoding(400, _WRONG, "extension_required"),
     errors.Unauthorized: ErrorEncoding(401, _WRONG, "invalid_api_key"),
     errors.Forbidden: ErrorEncoding(403, _WRONG, "permission_denied"),
     errors.TooManyRequests: ErrorEncoding(429, "requests", "rate_limit_exceeded"),
+    # OpenAI's clients know by the code that there is no use in trying again.
+    errors.BudgetExhausted: ErrorEncoding(429, "insufficient_quota", "insufficient_quota", again=False),
     errors.Unavailable: ErrorEncoding(503, _OURS, "unavailable"),
     errors.AgentOffline: ErrorEncoding(503, _OURS, "agent_offline"),
     # The agent has worked on it: a repeat would make another task.

@@ -14,45 +14,45 @@ from dragoman.model import errors
 from dragoman.model.errors import A2AError, InvalidParams
 
 
-class _Row(NamedTuple):
+class RestErrorRow(NamedTuple):
     name: str
     status: int
 
 
-_ROWS: dict[type[A2AError], _Row] = {
-    errors.ParseError: _Row("JSONParseError", 400),
-    errors.InvalidRequest: _Row("InvalidRequestError", 400),
-    errors.MethodNotFound: _Row("MethodNotFoundError", 404),
-    errors.InvalidParams: _Row("InvalidParamsError", 422),
-    errors.LeaseLost: _Row("InvalidParamsError", 422),
-    errors.InternalError: _Row("InternalError", 500),
-    errors.TaskNotFound: _Row("TaskNotFoundError", 404),
-    errors.TaskNotCancelable: _Row("TaskNotCancelableError", 409),
-    errors.PushNotificationNotSupported: _Row("PushNotificationNotSupportedError", 501),
-    errors.UnsupportedOperation: _Row("UnsupportedOperationError", 501),
-    errors.ContentTypeNotSupported: _Row("ContentTypeNotSupportedError", 415),
-    errors.InvalidAgentResponse: _Row("InvalidAgentResponseError", 502),
-    errors.ExtendedAgentCardNotConfigured: _Row("AuthenticatedExtendedCardNotConfiguredError", 404),
-    errors.ExtensionSupportRequired: _Row("ExtensionSupportRequiredError", 400),
-    errors.VersionNotSupported: _Row("VersionNotSupportedError", 400),
-    errors.AgentNotFound: _Row("InvalidParamsError", 404),
-    errors.NotFound: _Row("MethodNotFoundError", 404),
-    errors.MethodNotAllowed: _Row("InvalidRequestError", 405),
-    errors.UnsupportedMediaType: _Row("InvalidRequestError", 415),
-    errors.PayloadTooLarge: _Row("InvalidRequestError", 413),
-    errors.RequestTimeout: _Row("InvalidRequestError", 408),
-    errors.Unavailable: _Row("InternalError", 503),
-    errors.AgentOffline: _Row("InternalError", 503),
-    errors.TaskTimeout: _Row("InternalError", 504),
-    errors.AgentFailed: _Row("InternalError", 500),
-    errors.Unauthorized: _Row("InternalError", 401),
-    errors.Forbidden: _Row("InternalError", 403),
-    errors.TooManyRequests: _Row("InternalError", 429),
+TABLE: dict[type[A2AError], RestErrorRow] = {
+    errors.ParseError: RestErrorRow("JSONParseError", 400),
+    errors.InvalidRequest: RestErrorRow("InvalidRequestError", 400),
+    errors.MethodNotFound: RestErrorRow("MethodNotFoundError", 404),
+    errors.InvalidParams: RestErrorRow("InvalidParamsError", 422),
+    errors.LeaseLost: RestErrorRow("InvalidParamsError", 422),
+    errors.InternalError: RestErrorRow("InternalError", 500),
+    errors.TaskNotFound: RestErrorRow("TaskNotFoundError", 404),
+    errors.TaskNotCancelable: RestErrorRow("TaskNotCancelableError", 409),
+    errors.PushNotificationNotSupported: RestErrorRow("PushNotificationNotSupportedError", 501),
+    errors.UnsupportedOperation: RestErrorRow("UnsupportedOperationError", 501),
+    errors.ContentTypeNotSupported: RestErrorRow("ContentTypeNotSupportedError", 415),
+    errors.InvalidAgentResponse: RestErrorRow("InvalidAgentResponseError", 502),
+    errors.ExtendedAgentCardNotConfigured: RestErrorRow("AuthenticatedExtendedCardNotConfiguredError", 404),
+    errors.ExtensionSupportRequired: RestErrorRow("ExtensionSupportRequiredError", 400),
+    errors.VersionNotSupported: RestErrorRow("VersionNotSupportedError", 400),
+    errors.AgentNotFound: RestErrorRow("InvalidParamsError", 404),
+    errors.NotFound: RestErrorRow("MethodNotFoundError", 404),
+    errors.MethodNotAllowed: RestErrorRow("InvalidRequestError", 405),
+    errors.UnsupportedMediaType: RestErrorRow("InvalidRequestError", 415),
+    errors.PayloadTooLarge: RestErrorRow("InvalidRequestError", 413),
+    errors.RequestTimeout: RestErrorRow("InvalidRequestError", 408),
+    errors.Unavailable: RestErrorRow("InternalError", 503),
+    errors.AgentOffline: RestErrorRow("InternalError", 503),
+    errors.TaskTimeout: RestErrorRow("InternalError", 504),
+    errors.AgentFailed: RestErrorRow("InternalError", 500),
+    errors.Unauthorized: RestErrorRow("InternalError", 401),
+    errors.Forbidden: RestErrorRow("InternalError", 403),
+    errors.TooManyRequests: RestErrorRow("InternalError", 429),
 }
 """HTTP+JSON statuses of the official server (0.3.26): its client distinguishes errors by nothing else."""
 
 OFFICIAL_NAMES: dict[type[A2AError], str] = {
-    kind: name for name, kind in {row.name: kind for kind, row in reversed(_ROWS.items())}.items()
+    kind: name for name, kind in {row.name: kind for kind, row in reversed(TABLE.items())}.items()
 }
 """The names of the errors that A2A has: the first with a name owns it."""
 
@@ -87,8 +87,8 @@ def _code(error: A2AError) -> int:
     return row_of_1(error).code
 
 
-def _row(error: A2AError) -> _Row:
-    return _ROWS.get(type(error)) or _ROWS[errors.InternalError]
+def _row(error: A2AError) -> RestErrorRow:
+    return next((TABLE[kind] for kind in type(error).__mro__ if kind in TABLE), TABLE[errors.InternalError])
 
 
 def _data(error: A2AError) -> dict[str, Any]:

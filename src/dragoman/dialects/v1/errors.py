@@ -39,6 +39,8 @@ TABLE: dict[type[A2AError], ErrorCodes] = {
     errors.InvalidRequest: ErrorCodes(-32600, 400, "INVALID_ARGUMENT", "INVALID_REQUEST"),
     errors.MethodNotFound: ErrorCodes(-32601, 404, "NOT_FOUND", "METHOD_NOT_FOUND"),
     errors.InvalidParams: ErrorCodes(-32602, 400, "INVALID_ARGUMENT", "INVALID_PARAMS"),
+    errors.Conflict: ErrorCodes(-32602, 409, "ALREADY_EXISTS", "CONFLICT"),
+    errors.VersionConflict: ErrorCodes(-32602, 412, "ABORTED", "VERSION_CONFLICT"),
     errors.InternalError: ErrorCodes(-32603, 500, "INTERNAL", "INTERNAL_ERROR"),
     errors.TaskNotFound: ErrorCodes(-32001, 404, "NOT_FOUND", "TASK_NOT_FOUND"),
     errors.TaskNotCancelable: ErrorCodes(-32002, 400, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE"),
@@ -114,7 +116,7 @@ def _details(error: A2AError) -> list[dict[str, Any]]:
             details.append(_bad_request(error.violations))
         case AgentNotFound():
             details.append(_bad_request([("tenant", error.message)]))
-        case Unavailable() | TooManyRequests():
+        case Unavailable(retry_after_s=int()) | TooManyRequests(retry_after_s=int()):
             details.append({"@type": f"{_TYPE}RetryInfo", "retryDelay": f"{error.retry_after_s}s"})
     return details
 

@@ -25,11 +25,16 @@ T = TypeVar("T")
 
 
 class Operator(Struct, frozen=True):
-    """The operator who asks: the id of the principal, the address, without port, and the id of the key, if any."""
+    """The operator who asks: the id of the principal, the address, without port, and the id of the key, if any.
+
+    An operator of one `team` reaches the `agents` of that; None: all.
+    """
 
     principal: str
     peer: str = ""
     key: str = ""
+    team: str = ""
+    agents: frozenset[str] | None = None
 
 
 class EntryTaker(Protocol):

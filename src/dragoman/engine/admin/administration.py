@@ -1,51 +1,52 @@
 """Administration: what an operator reads across principals, noted in the audit trail; and the changes beside it.
 
 Invariant: every access has an entry in the trail under the operator's own name, also when the change itself is carried
-out as a call of the task's owner. Only bindings that have admitted an operator may call it.
+out as a call of the task's owner. Only bindings that have admitted an operator may call it. The operators of one team
+are answered from a store that has only what is the team's.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
-from dragoman.admin import logs, overview, tasks
+from dragoman.admin import logs, overview
 from dragoman.admin.logs import LogQuery
-from dragoman.admin.overview import UpstreamLines
-from dragoman.admin.question import Answer, Given, Question
+from dragoman.admin.question import Answer, AnyQuestion, Given, Question
 from dragoman.bus.api import Bus, NoBus
 from dragoman.config.prices import NO_PRICES, Prices
-from dragoman.engine.admin.access import AccessNotes
-from dragoman.engine.admin.answers import Answers, Asked, Functions, bind
+from dragoman.engine.admin.access import AccessNotes, Operator
+from dragoman.engine.admin.answers import Asked, Functions
 from dragoman.engine.admin.change_feeds import ChangeFeed, ChangeReader
 from dragoman.engine.admin.change_hints import ChangeHints
-from dragoman.engine.admin.conversations import list_conversations
-from dragoman.engine.admin.delegation_tree import DelegationTrees
-from dragoman.engine.admin.deliveries import DeliveryAdministration
-from dragoman.engine.admin.feeds import LogFeed, follow_log
-from dragoman.engine.admin.folded_places import FoldedPlaces, Linked, unlinked
-from dragoman.engine.admin.inspection import Inspector
-from dragoman.engine.admin.keys import KeyChanges, Mint
-from dragoman.engine.admin.moments import read_moment
-from dragoman.engine.admin.overview import Overview, ServerFacts
-from dragoman.engine.admin.playback import read_content
-from dragoman.engine.admin.shared_reads import SharedReads
-from dragoman.engine.admin.stored_answers import stored_answers
-from dragoman.engine.admin.task_changes import TaskChanges
-from dragoman.engine.admin.upstream_questions import ask_upstream
-from dragoman.engine.admin.wire import read_wire
+from dragoman.engine.admin.feeds import LogFeed
+from dragoman.engine.admin.folded_places import Linked, unlinked
+from dragoman.engine.admin.keys import Mint
+from dragoman.engine.admin.operator_desk import OperatorDesk
+from dragoman.engine.admin.overview import ServerFacts
+from dragoman.engine.admin.team_facts import TeamFacts
+from dragoman.engine.admin.team_store import narrow_store
 from dragoman.engine.announcements import Announcer
+from dragoman.engine.erasures import Erasures
 from dragoman.engine.handler import Handler
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.key_stops import KeyStops
 from dragoman.engine.operated_tasks import OperatedTasks
+from dragoman.engine.record_reader import RecordReader
+from dragoman.engine.spending import NO_RULES, SpendingRules
+from dragoman.model.errors import Forbidden
 from dragoman.store.api import Store
+from dragoman.store.blobs.api import BlobStore
 from dragoman.telemetry.pulse import Pulse
 
 
 class Administration:
-    """Answers operators, each question of the table by the function that is bound to it here.
+    """Answers operators, those of the server at one desk, and those of each team at another.
 
     `mint` makes fresh keys. `linked` replaces the bytes of large files by URLs. The `bus`, which must not be open yet,
     tells of other replicas' commits. The `announcer` renders deliveries again, and has them sent. `jobs` returns those
-    that have failed lately. `streams` has the functions of the questions that open a stream.
+    that have failed lately. `blobs` has the large files, if they are kept elsewhere. `teams` are the ids of those that
+    there are. `records` writes what operators set. `further` are functions of parts that stand above the engine.
+    `rules` are the present budgets. `streams` has the functions of the questions that open a stream.
     """
 
     def __init__(
@@ -63,97 +64,109 @@ class Administration:
         announcer: Announcer | None = None,
         jobs: Callable[[], Mapping[str, str]] = dict,
         stops: KeyStops | None = None,
+        erasures: Erasures | None = None,
+        blobs: BlobStore | None = None,
+        teams: Collection[str] = (),
+        records: RecordReader | None = None,
+        further: Functions | None = None,
+        rules: Callable[[], SpendingRules] = lambda: NO_RULES,
     ) -> None:
-        self._store = store
-        self._operated = operated
-        self._facts: ServerFacts
         self._notes = AccessNotes(trail, store.clock)
-        self._hints = ChangeHints(store, NoBus() if bus is None else bus)
-        self._changes = ChangeReader(store, self._hints, keepalive_s)
-        places = FoldedPlaces(store, linked, operated.known_record)
-        inspector = Inspector(store, places, operated.idle)
-        self.tasks = TaskChanges(handler, operated, store, inspector, self._notes)
-        keys = KeyChanges(store, mint, stops or KeyStops(store.shared, store.clock))
-        webhooks = DeliveryAdministration(store, announcer)
-        stored = stored_answers(store, inspector, keys, webhooks, prices)
-        figures = Overview(store, pulse, jobs, operated.figures)
-        served = self._served_answers(places, figures)
-        self._answers = Answers(stored | served, self._notes, SharedReads())
+        self._hints = hints = ChangeHints(store, NoBus() if bus is None else bus)
+        open_desk = partial(
+            OperatorDesk,
+            handler=handler,
+            notes=self._notes,
+            mint=mint,
+            prices=prices,
+            linked=linked,
+            announcer=announcer,
+            stops=stops or KeyStops(store.shared, store.clock),
+            erasures=erasures or Erasures(store.shared, store.clock),
+            blobs=blobs,
+            records=records or RecordReader(store, shared=store.replicas.shared),
+            rules=rules,
+        )
+        changes = ChangeReader(store, hints, keepalive_s)
+        self._of_server = open_desk(store, operated, changes, teams, pulse=pulse, jobs=jobs, further=further)
+        self.tasks = self._of_server.tasks
+        self._of_teams: dict[str, OperatorDesk] = {}
+        """The desks of those teams whose operators have asked something."""
+        self._opened = asyncio.Queue[OperatorDesk]()
+        """Those that were opened since `run` began."""
+
+        def open_for_team(team: str) -> OperatorDesk:
+            own = narrow_store(store, team)
+            changes = ChangeReader(own, hints, keepalive_s, of_team=True)
+            return open_desk(own, operated.of_team(own, team), changes, (team,))
+
+        self._open_for_team = open_for_team
         self.streams: Functions = {
             overview.FOLLOW_CHANGES.name: self._follow_changes,
             logs.READ_LOG.name: self._follow_log,
         }
 
-    def _served_answers(self, places: FoldedPlaces, figures: Overview) -> Functions:
-        """The functions of the questions that only a server answers."""
-        store, changes = self._store, self.tasks
-        trees = DelegationTrees(store)
-        return dict(
-            (
-                bind(tasks.LIST_CONVERSATIONS, lambda asked: list_conversations(store, asked.given)),
-                bind(
-                    logs.READ_CONTENT,
-                    lambda asked: read_content(places, asked.id, asked.given.after, asked.given.limit),
-                ),
-                bind(logs.READ_MOMENT, lambda asked: read_moment(places, asked.id, asked.given.seq)),
-                bind(
-                    logs.READ_WIRE,
-                    lambda asked: read_wire(
-                        places, asked.id, asked.given.dialects.split(","), asked.given.after, asked.given.limit
-                    ),
-                ),
-                bind(
-                    logs.READ_TREE,
-                    lambda asked: trees.read(asked.id, {each.agent: each for each in self._facts.upstreams()}),
-                ),
-                bind(tasks.ASK_UPSTREAM, lambda asked: ask_upstream(places, self._facts, asked.id)),
-                bind(tasks.ANSWER_TASK, lambda asked: changes.answer(asked.operator, asked.id, asked.given)),
-                bind(tasks.SEND_AGAIN, lambda asked: changes.send_again(asked.operator, asked.id)),
-                bind(tasks.CANCEL_TASK, lambda asked: changes.cancel(asked.operator, asked.id, asked.given.reason)),
-                bind(tasks.CANCEL_TASKS, lambda asked: changes.cancel_many(asked.operator, asked.given)),
-                bind(
-                    tasks.DELETE_TASK, lambda asked: changes.delete(asked.operator, asked.id, force=asked.given.force)
-                ),
-                bind(tasks.DELETE_TASKS, lambda asked: changes.delete_many(asked.operator, asked.given)),
-                bind(overview.LIST_AGENTS, lambda _: figures.agents(self._facts)),
-                bind(overview.LIST_WORKERS, lambda _: figures.workers(self._facts)),
-                bind(overview.LIST_UPSTREAMS, self._upstreams),
-                bind(overview.LIST_REPLICAS, lambda _: figures.replicas()),
-                bind(overview.SHOW_STATS, lambda _: figures.stats(self._facts.open_streams())),
-            )
-        )
-
-    async def _upstreams(self, _: Asked[None]) -> UpstreamLines:
-        return UpstreamLines(upstreams=self._facts.upstreams())
-
     async def answer(self, question: Question[Given, Answer], asked: Asked[Given]) -> Answer:
         """Answer a question, or carry out an act. Raises A2AError."""
-        return await self._answers.answer(question, asked)
+        self.admit(question, asked.operator)
+        return await self._desk(asked.operator).answer(question, asked)
+
+    def admit(self, question: AnyQuestion, operator: Operator) -> None:
+        """Raises Forbidden for a question about the whole server that an operator of one team asks."""
+        if operator.team and not question.of_teams:
+            action = question.action if isinstance(question.action, str) else ""
+            self._notes.note(operator, action or question.name, reason=Forbidden.__name__)
+            raise Forbidden(
+                f"this is about the whole server, and your key or token is that of an operator of the team "
+                f"{operator.team}: ask an operator of the server"
+            )
+
+    def _desk(self, operator: Operator) -> OperatorDesk:
+        """The desk of an operator: that of the server, or of the operator's team."""
+        if not operator.team:
+            return self._of_server
+        desk = self._of_teams.get(operator.team)
+        if desk is None:
+            desk = self._of_teams[operator.team] = self._open_for_team(operator.team)
+            desk.serve(TeamFacts(lambda: self._of_server.facts, operator.agents))
+            self._opened.put_nowait(desk)
+        return desk
 
     async def _follow_changes(self, asked: Asked[None]) -> ChangeFeed:
         """Return the changes from now on, or from a position in an earlier feed. Raises A2AError."""
-        feed = self._changes.open(asked.position)
+        self.admit(overview.FOLLOW_CHANGES, asked.operator)
+        feed = self._desk(asked.operator).changes.open(asked.position)
         self._notes.note(asked.operator, "events.follow")
         return feed
 
     async def _follow_log(self, asked: Asked[LogQuery]) -> LogFeed:
         """Return the events of a task after the position or seq that was given, and those to come. Raises A2AError."""
-        work = follow_log(self._store, self._operated, asked.id, asked.position or str(asked.given.after))
+        self.admit(logs.READ_LOG, asked.operator)
+        work = self._desk(asked.operator).follow_log(asked)
         return await self._notes.noted(asked.operator, "tasks.follow", work, task_id=asked.id)
 
     def serve(self, facts: ServerFacts) -> None:
         """Set what the server knows, at the start and after a reload."""
-        self._facts = facts
-        self._changes.serve(facts)
+        self._of_server.serve(facts)
 
     def stop(self) -> None:
         """End all feeds of changes, because the server stops."""
-        self._changes.stop()
+        for desk in self._desks():
+            desk.changes.stop()
 
     async def hear(self) -> None:
         """Hear for ever that something has changed, here and on other replicas."""
         await self._hints.run()
 
     async def run(self) -> None:
-        """Read for ever what changes, while somebody follows it."""
-        await self._changes.run()
+        """Read for ever what changes, while somebody follows it, and for each team apart."""
+        async with asyncio.TaskGroup() as group:
+            for desk in self._desks():
+                group.create_task(desk.changes.run())
+            self._opened = asyncio.Queue()
+            while True:
+                desk = await self._opened.get()
+                group.create_task(desk.changes.run())
+
+    def _desks(self) -> tuple[OperatorDesk, ...]:
+        return self._of_server, *self._of_teams.values()

@@ -55,6 +55,9 @@ BUFFER_MAX = 5_000
 GAP_MAX_MS = 600_000
 """A reader that was away for longer has to load its lists anew."""
 
+TEAM_LISTS = ("agents", "webhooks")
+"""The lists that the operators of one team are told."""
+
 _POSITION = re.compile(r"([0-9]{1,15})-([0-9]{1,18})", re.ASCII)
 
 Statuses = Mapping[str, tuple[int, TaskState]]
@@ -148,10 +151,11 @@ class ChangeFeed:
 class ChangeReader:
     """Reads what changes for all open feeds, as soon as a hint comes. `serve` comes before the first feed.
 
-    `readings` counts how often the store was read.
+    `readings` counts how often the store was read. With `of_team` the store is that of a team, whose operators are told
+    of its tasks, its acts, its webhooks and its agents, and not of what the whole server has.
     """
 
-    def __init__(self, store: Store, hints: ChangeHints, keepalive_s: float) -> None:
+    def __init__(self, store: Store, hints: ChangeHints, keepalive_s: float, *, of_team: bool = False) -> None:
         self.readings = 0
         self._store = store
         self._clock = store.clock
@@ -159,6 +163,7 @@ class ChangeReader:
         self._hints = hints
         self._keepalive_s = keepalive_s
         self._overview = Overview(store)
+        self._of_team = of_team
         self._feeds: set[ChangeFeed] = set()
         self._news = asyncio.Event()
         self._stopped = False
@@ -201,7 +206,7 @@ class ChangeReader:
             try:
                 await self._follow()
             finally:
-                self._hints.rest()
+                self._hints.rest(self._news)
                 self._at, self._told, self._lists = None, {}, {}
                 for feed in self._feeds:  # the reading failed: what changed since the last one is not known
                     feed.begin_anew()
@@ -281,10 +286,16 @@ class ChangeReader:
         lists: tuple[tuple[str, object, Struct], ...] = (
             ("agents", agents := facts.agents(), ServedAgentFacts(agents)),
             ("workers", workers := facts.workers(), WorkerFacts(workers)),
-            ("upstreams", tuple((each.agent, each.breaker) for each in upstreams), UpstreamFacts(upstreams)),
+            (
+                "upstreams",
+                tuple((each.agent, each.member, each.breaker, each.fault) for each in upstreams),
+                UpstreamFacts(upstreams),
+            ),
             ("webhooks", (pending, dead, due), DeliveryFacts(pending, dead, due)),
             ("replicas", replicas, ReplicaFacts(replicas)),
         )
+        if self._of_team:
+            lists = tuple(each for each in lists if each[0] in TEAM_LISTS)
         items = [FeedItem(name, data) for name, _, data in lists]
         changed = [item for item, (name, key, _) in zip(items, lists, strict=True) if self._lists.get(name) != key]
         self._lists = {name: key for name, key, _ in lists}

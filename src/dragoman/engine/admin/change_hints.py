@@ -28,7 +28,7 @@ class ChangeHints:
     def __init__(self, store: Store, bus: Bus) -> None:
         self._store = store
         self._bus = bus
-        self._heard: asyncio.Event | None = None
+        self._heard: set[asyncio.Event] = set()
         self._asking: asyncio.TimerHandle | None = None
         self._attending: asyncio.TimerHandle | None = None
         """The end of telling other replicas; None while none of them follows the changes."""
@@ -39,15 +39,16 @@ class ChangeHints:
         bus.on_signal(CHANGED, self._changed)
 
     def watch(self, heard: asyncio.Event) -> None:
-        """Set `heard` after commits, here and on other replicas, until `rest` is called."""
-        self._heard = heard
+        """Set `heard` after commits, here and on other replicas, until `rest` is called with it."""
+        self._heard.add(heard)
         self._store.writing.watch(self._committed)
-        self._ask()
+        if self._asking is None:
+            self._ask()
 
-    def rest(self) -> None:
-        """Tell nobody here any more."""
-        self._heard = None
-        if self._asking is not None:
+    def rest(self, heard: asyncio.Event) -> None:
+        """Set `heard` no more."""
+        self._heard.discard(heard)
+        if self._asking is not None and not self._heard:
             self._asking.cancel()
             self._asking = None
         self._unwatch()
@@ -91,9 +92,9 @@ class ChangeHints:
         self._unwatch()
 
     def _unwatch(self) -> None:
-        if self._heard is None and self._attending is None:
+        if not self._heard and self._attending is None:
             self._store.writing.watch(None)
 
     def _wake(self) -> None:
-        if self._heard is not None:
-            self._heard.set()
+        for heard in self._heard:
+            heard.set()

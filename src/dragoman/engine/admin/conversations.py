@@ -5,9 +5,10 @@ of a list with its context, its principal and its agent.
 """
 
 from dragoman.admin.tasks import ConversationLine, ConversationLines, ConversationQuery, state_word
+from dragoman.engine.admin.inspection import whose_of
 from dragoman.engine.policy import page_token, read_page_token
 from dragoman.model.ids import timestamp
-from dragoman.store.api import ContextQuery, ContextRow, Owners, Store
+from dragoman.store.api import ContextQuery, ContextRow, Store
 
 SEARCHES = 5
 """How often one page asks the store for more contexts. Its cursor goes on where that stopped."""
@@ -20,7 +21,7 @@ async def list_conversations(store: Store, query: ConversationQuery) -> Conversa
     for _ in range(SEARCHES):
         page = await store.contexts(
             ContextQuery(
-                owner=Owners.ALL if query.principal is None else query.principal,
+                owner=whose_of(query.principal, query.team),
                 agent=query.agent,
                 limit=query.limit - len(found),
                 before=before,

@@ -9,19 +9,22 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from dragoman.admin.logs import Tree, TreeTask, UpstreamWord
+from dragoman.admin.logs import AttemptLine, Tree, TreeTask, UpstreamWord
 from dragoman.admin.overview import UpstreamLine
-from dragoman.admin.tasks import STATES_BY_WORD, state_word
+from dragoman.admin.tasks import STATES_BY_WORD, acting_lines, state_word
 from dragoman.engine.admin.folded_places import LOG_BYTES
 from dragoman.engine.admin.playback import find_head
 from dragoman.engine.lineage import child_of
 from dragoman.engine.upstream_notes import UpstreamNotes, read_upstream_notes
+from dragoman.model.acting_chain import NOTE, spelled_chain
 from dragoman.model.events import Delegated, Logged, Noted, StatusChanged
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskHead, TaskState
 from dragoman.store.api import Store
 
 TREE_TASKS = 100
 """Most tasks of one tree of delegations."""
+
+_ROUTED = ("member", "bound", "tried")
 
 LOGS_MAX = 200
 NAMES_MAX = 1_000
@@ -36,10 +39,11 @@ class DelegationTrees:
         self._logs: OrderedDict[str, _Log] = OrderedDict()
         """The facts of the logs that were read last, by the ids of their tasks."""
 
-    async def read(self, task_id: str, upstreams: Mapping[str, UpstreamLine]) -> Tree:
+    async def read(self, task_id: str, upstreams: Sequence[UpstreamLine]) -> Tree:
         """The task with those that were delegated from it, at most `TREE_TASKS`, and what other servers made of them.
 
-        `upstreams` are the agents of other servers that are served here. Raises TaskNotFound, or StoreError.
+        `upstreams` are the agents of other servers, and the members of their pools, that are served here. Raises
+        TaskNotFound, or StoreError.
         """
         await find_head(self._store, task_id)
         found: list[TreeTask] = []
@@ -61,12 +65,17 @@ class DelegationTrees:
                 created_at=head.created_at,
                 ended_at=log.ended_at,
                 url=url,
+                acting=acting_lines(spelled_chain(log.acting), told=False),
+                attempts=tuple(
+                    AttemptLine(member=each.member, at=each.at, reason=each.reason, why=each.why)
+                    for each in read_upstream_notes(log.routed).attempts
+                ),
             )
             found.append(task)
             ahead += [(child, here, None) for child in children if child not in known_ids]
             known_ids.update(children)
-            line = upstreams.get(head.agent)
             for sent in log.sent_on:
+                line = _find_line(upstreams, head.agent, sent.notes)
                 if sent.notes.task in known_ids or (line is None and sent.notes.said not in STATES_BY_WORD):
                     continue  # the notes of other agents are their own
                 known_ids.add(sent.notes.task)
@@ -111,7 +120,13 @@ class DelegationTrees:
         if stored is None or stored.snapshot is None:
             return log
         ended = _Log(
-            head.created_at, log.after, dict(log.children), list(log.sent_on), stored.snapshot.status.timestamp
+            head.created_at,
+            log.after,
+            dict(log.children),
+            list(log.sent_on),
+            stored.snapshot.status.timestamp,
+            log.acting,
+            dict(log.routed),
         )
         if not log.after:
             ended.add_note(stored.snapshot.note or {})
@@ -128,7 +143,8 @@ class _SentOn(Struct, frozen=True):
 class _Log(Struct):
     """Facts of a task's log up to seq `after`: delegated tasks by number, tasks at an upstream, and the end.
 
-    `at` is the time of the last event that carries one.
+    `at` is the time of the last event that carries one, `acting` the note of the acting chain, and `routed` the notes
+    about the members of a pool, which come before the task at the upstream has a name.
     """
 
     at: str
@@ -136,6 +152,8 @@ class _Log(Struct):
     children: dict[int, str] = field(default_factory=dict)
     sent_on: list[_SentOn] = field(default_factory=list)
     ended_at: str | None = None
+    acting: str = ""
+    routed: dict[str, str] = field(default_factory=dict)
 
     def add(self, page: Sequence[Logged]) -> None:
         """Add the events that follow `after`."""
@@ -152,15 +170,26 @@ class _Log(Struct):
 
     def add_note(self, note: Mapping[str, str]) -> None:
         """Add a note to those on the task that it names, or else on the one that was named before."""
+        self.acting = note.get(NOTE, self.acting)
+        self.routed |= {name: note[name] for name in _ROUTED if name in note}
         sent_on = self.sent_on
         task_id = note.get("task", sent_on[-1].notes.task if sent_on else "")
         if not task_id:
             return
         if not sent_on or sent_on[-1].notes.task != task_id:
-            sent_on.append(_SentOn(read_upstream_notes(note), self.at))
+            sent_on.append(_SentOn(read_upstream_notes(self.routed | dict(note)), self.at))
             return
         earlier = {name: text for name, text in asdict(sent_on[-1].notes).items() if text}
         sent_on[-1] = _SentOn(read_upstream_notes(earlier | dict(note)), sent_on[-1].at)
+
+
+def _find_line(upstreams: Sequence[UpstreamLine], agent: str, notes: UpstreamNotes) -> UpstreamLine | None:
+    """The line of the agent, or of the member of its pool that has the task; None if it is not served here.
+
+    A task without a member is from before there was a pool: it is at the first one.
+    """
+    lines = [line for line in upstreams if line.agent == agent]
+    return next((line for line in lines if line.member in ("", notes.member) or not notes.member), None)
 
 
 def _upstream_task(task: TreeTask, state: TaskState, sent: _SentOn, line: UpstreamLine | None) -> TreeTask:
@@ -177,6 +206,8 @@ def _upstream_task(task: TreeTask, state: TaskState, sent: _SentOn, line: Upstre
         created_at=sent.at,
         ended_at=ended_at,
         url=None if line is None else line.url,
+        member=notes.member,
+        history_at=notes.bound if notes.bound != notes.member else "",
         elsewhere=True,
         upstream=UpstreamWord(
             known=notes.said in STATES_BY_WORD,

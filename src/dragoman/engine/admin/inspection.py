@@ -10,22 +10,39 @@ from collections.abc import Callable
 from dragoman.admin.logs import Timeline
 from dragoman.admin.tasks import (
     STATES_BY_WORD,
+    ActingLine,
     ArtifactLine,
     TaskLine,
     TaskLines,
     TaskOrder,
     TaskQuery,
     TaskReport,
+    acting_lines,
     state_word,
 )
+from dragoman.dialects.extensions import told_chain
 from dragoman.engine.admin.folded_places import LOG_BYTES, FoldedPlaces
 from dragoman.engine.admin.playback import find_head, find_snapshot, page_facts, timeline_entry
 from dragoman.engine.policy import page_token, read_page_token
+from dragoman.model.acting_chain import NOTE, spelled_chain
 from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import timestamp
 from dragoman.model.parts import beginning
-from dragoman.model.task import phase_of
-from dragoman.store.api import ListOrder, ListQuery, Owners, Store, TaskRow, TaskSearch
+from dragoman.model.task import Record, phase_of
+from dragoman.store.api import (
+    ASIDE,
+    ASLEEP,
+    ListOrder,
+    ListQuery,
+    Owners,
+    Store,
+    Stored,
+    TaskRow,
+    TaskSearch,
+    Whose,
+    covers,
+)
+from dragoman.store.members import TeamMembers
 
 SEARCHES = 5
 """How often one page asks the store to look through tasks for a filter that no index answers. Its cursor goes on where
@@ -72,7 +89,7 @@ class Inspector:
             before = until_ms, ""
         listed = await self._store.list_rows(
             ListQuery(
-                owner=Owners.ALL if wanted.principal is None else wanted.principal,
+                owner=whose_of(wanted.principal, wanted.team),
                 agent=wanted.agent,
                 context_id=wanted.context,
                 state=None if wanted.state is None else STATES_BY_WORD[wanted.state],
@@ -96,13 +113,14 @@ class Inspector:
         for _ in range(SEARCHES):
             page = await self._store.search(
                 TaskSearch(
-                    owner=Owners.ALL if wanted.principal is None else wanted.principal,
+                    owner=whose_of(wanted.principal, wanted.team),
                     agent=wanted.agent,
                     context_id=wanted.context,
                     state=None if wanted.state is None else STATES_BY_WORD[wanted.state],
                     dialect=wanted.dialect,
                     key=wanted.key,
                     text=wanted.text,
+                    asleep=wanted.sleeping,
                     status_after_ms=None if wanted.newer_than_s is None else _ago_ms(wanted.newer_than_s, now_ms),
                     status_before_ms=None if wanted.older_than_s is None else _ago_ms(wanted.older_than_s, now_ms),
                     oldest=order == "oldest-created",
@@ -157,6 +175,8 @@ class Inspector:
             usage=record.usage,
             duration_ms=record.duration_ms,
             trace=_trace(stored.head.traceparent),
+            wakes_at=_wakes_at(stored),
+            acting=_acting(record),
         )
 
     async def log(self, task_id: str, after: int, limit: int) -> Timeline:
@@ -170,7 +190,9 @@ class Inspector:
         return TaskLine(
             id=head.id,
             state=state_word(row.state),
-            phase=phase_of(row.state, idle=row.holder is None or self._idle(head.id)),
+            phase=phase_of(
+                row.state, idle=row.holder in (None, ASIDE) or self._idle(head.id), asleep=row.holder == ASLEEP
+            ),
             agent=head.agent,
             principal=head.owner,
             context=head.context_id,
@@ -179,12 +201,35 @@ class Inspector:
             created_at=head.created_at,
             status_at=timestamp(row.status_ms),
             age_s=max(0, now_ms - row.status_ms) / 1000,
-            holder=row.holder,
+            holder=None if row.holder in (ASLEEP, ASIDE) else row.holder,
             cancel_requested=row.cancel_requested,
             parent=head.parent,
             unreadable=row.unreadable,
             key=head.key or None,
         )
+
+
+def _acting(record: Record) -> tuple[ActingLine, ...]:
+    """The links that the message which made the task tells, and then those of the task itself."""
+    told = told_chain(record.history[0].metadata) if record.history else ()
+    own = spelled_chain((record.note or {}).get(NOTE, ""))
+    return (*acting_lines(told, told=True), *acting_lines(own, told=False))
+
+
+def whose_of(principal: str | None, team: str | None) -> Whose:
+    """The owners whose tasks are asked for. Raises InvalidParams for a principal of another team."""
+    if team is None:
+        return Owners.ALL if principal is None else principal
+    members = TeamMembers(team)
+    if principal is not None and not covers(members, principal):
+        raise InvalidParams("principal", f"is not in the team {team[:100]!r}: leave one of the two out")
+    return members if principal is None else principal
+
+
+def _wakes_at(stored: Stored) -> str | None:
+    """When a task wakes that sleeps."""
+    wakes_ms = stored.offered_until_ms if stored.holder == ASLEEP else None
+    return None if wakes_ms is None else timestamp(wakes_ms)
 
 
 def _trace(traceparent: str | None) -> str | None:
@@ -196,12 +241,12 @@ def _trace(traceparent: str | None) -> str | None:
 def _order(wanted: TaskQuery) -> TaskOrder:
     """The order of a list. Raises InvalidParams if the filters do not go with it."""
     order = wanted.order
-    searches = any(each is not None for each in (wanted.key, wanted.dialect, wanted.text))
+    searches = any(each is not None for each in (wanted.key, wanted.dialect, wanted.text, wanted.sleeping))
     if order is None:
         return "newest-created" if searches else "newest-changed"
     if searches and order not in BY_CREATION:
         raise InvalidParams(
-            "order", f"must be {' or '.join(BY_CREATION)} with text, key or dialect, which no index answers"
+            "order", f"must be {' or '.join(BY_CREATION)} with text, key, dialect or sleeping, which no index answers"
         )
     if wanted.older_than_s is not None and order == "longest-running":
         raise InvalidParams("older_than_s", "does not go with the order longest-running: choose oldest-changed")

@@ -25,7 +25,7 @@ OPEN_STATES = tuple(state for state in STATES if state not in TERMINAL)
 
 async def read_beginnings(store: Store, stops: KeyStops, key: StoredKey) -> KeyBeginnings:
     """Read the beginnings of a key that go on. Raises StoreError."""
-    owner = f"key:{key.name}"
+    owner = key.owner
     tasks: list[BegunTask] = []
     count = unknown = 0
     async for row in open_tasks(store, owner):

@@ -4,7 +4,7 @@ Invariant: a key itself is in one answer alone, that of the operation that made 
 that the operation itself was asked with, or the token of a server that asks nobody, unless it is told to.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
@@ -12,6 +12,7 @@ from msgspec.structs import asdict, replace
 from dragoman.admin.keys import (
     BARE_ROLES,
     NAME,
+    TEAMLESS_ROLES,
     IssuedKey,
     KeyBeginnings,
     KeyLine,
@@ -39,17 +40,18 @@ Mint = Callable[[], NewKey]
 
 
 class KeyChanges:
-    """Reads and changes the keys of a store. `mint` makes fresh ones.
+    """Reads and changes the keys of a store. `mint` makes fresh ones. `teams` are the ids of those that there are.
 
     Every operation raises InvalidParams, NotFound if there is no such key, or StoreError.
     """
 
-    def __init__(self, store: Store, mint: Mint, stops: KeyStops) -> None:
+    def __init__(self, store: Store, mint: Mint, stops: KeyStops, teams: Collection[str] = ()) -> None:
         self._store = store
         self._keys = store.keys
         self._clock = store.clock
         self._mint = mint
         self._stops = stops
+        self._teams = teams
 
     async def list(self, asked: Asked[KeyQuery]) -> KeyLines:
         """A page of keys, oldest first."""
@@ -79,8 +81,11 @@ class KeyChanges:
     async def create(self, asked: Asked[KeyRequest]) -> IssuedKey:
         """Make a key."""
         operator, wanted = asked.operator, asked.given
+        if operator.team and not wanted.team:
+            wanted = replace(wanted, team=operator.team)
         limits = wanted.limits.apply(None)
         _check_new(wanted, limits)
+        self._check_team(wanted)
         before = await self._keys.all()
         if not before and operator.principal.startswith(OPERATOR_PREFIX) and not (_operates(wanted) or wanted.force):
             raise InvalidParams(
@@ -99,13 +104,15 @@ class KeyChanges:
             made_ms=now_ms,
             expires_ms=None if wanted.expires_s is None else now_ms + wanted.expires_s * 1000,
             limits=limits,
+            one_person=wanted.one_person,
+            team=wanted.team,
         )
         await self._keys.add(key)
         return IssuedKey(
             secret=new.text,
             key=_line(key, operator, now_ms),
-            first=not before,
-            others=tuple(each.id for each in before if each.name == key.name and key_state(each, now_ms) == "active"),
+            first=not before and not operator.team,
+            others=tuple(each.id for each in before if each.owner == key.owner and key_state(each, now_ms) == "active"),
         )
 
     async def limit(self, asked: Asked[LimitChanges]) -> KeyLine:
@@ -162,8 +169,18 @@ class KeyChanges:
         stopped = None
         if wanted.stop:
             stopped = await read_beginnings(self._store, self._stops, key)
-            await self._stops.request(key.id, key.name, operator.principal, tasks=wanted.tasks)
+            await self._stops.request(key.id, key.name, operator.principal, tasks=wanted.tasks, team=key.team)
         return RevokedKey(key=_line(await self._find(key_id), operator, now_ms), changed=changed, began=stopped)
+
+    def _check_team(self, wanted: KeyRequest) -> None:
+        """Raises InvalidParams for a key of a team that there is not, or that keys of its role do not go with."""
+        if wanted.team and wanted.team not in self._teams:
+            have = f"there are {', '.join(self._teams)}" if self._teams else "there are none"
+            raise InvalidParams(
+                "team", f"no [[teams]] in the configuration has the id {wanted.team[:100]!r}, {have}: add the table"
+            )
+        if wanted.team and wanted.role in TEAMLESS_ROLES:
+            raise InvalidParams("team", f"is not for a key of the role {wanted.role}: {TEAMLESS_ROLES[wanted.role]}")
 
     async def _find(self, key_id: str) -> StoredKey:
         key = await self._keys.find(key_id)
@@ -182,6 +199,8 @@ def _check_new(wanted: KeyRequest, limits: KeyLimits | None) -> None:
     if wanted.agents == () or wanted.scopes == ():
         raise InvalidParams("agents" if wanted.agents == () else "scopes", "must name at least one, or be null for all")
     bare = BARE_ROLES.get(wanted.role)
+    if wanted.one_person and wanted.role is AccessRole.MONITOR:
+        raise InvalidParams("one_person", f"is not for a {wanted.role}: it reaches no agent, leave it out")
     if bare is not None:
         if wanted.agents or wanted.scopes:
             raise InvalidParams("role", f"{wanted.role} goes without agents and scopes, because {bare.reach}")
@@ -190,13 +209,15 @@ def _check_new(wanted: KeyRequest, limits: KeyLimits | None) -> None:
 
 
 def _operates(wanted: KeyRequest) -> bool:
-    return wanted.role is AccessRole.OPERATOR
+    """Whether it would be a key of an operator of the whole server."""
+    return wanted.role is AccessRole.OPERATOR and not wanted.team
 
 
 def _fits(key: StoredKey, query: KeyQuery, now_ms: int) -> bool:
     return (
         query.name in (None, key.name)
         and query.role in (None, key.role)
+        and query.team in (None, key.team)
         and query.state in (None, key_state(key, now_ms))
     )
 
@@ -214,4 +235,6 @@ def _line(key: StoredKey, operator: Operator, now_ms: int) -> KeyLine:
         revoked=None if key.revoked_ms is None else timestamp(key.revoked_ms),
         state=key_state(key, now_ms),
         in_use=bool(operator.key) and key.id == operator.key,
+        one_person=key.one_person,
+        team=key.team or UNSET,
     )

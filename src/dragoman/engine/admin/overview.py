@@ -16,6 +16,7 @@ from dragoman.admin.overview import (
     KnownWorker,
     ReplicaLine,
     ReplicaLines,
+    StateLine,
     Stats,
     UpstreamLine,
     WorkerLine,
@@ -23,6 +24,7 @@ from dragoman.admin.overview import (
     WorkersHere,
 )
 from dragoman.admin.tasks import STATES_BY_WORD
+from dragoman.engine.upstream_notes import UpstreamNotes
 from dragoman.model.ids import timestamp
 from dragoman.model.task import TaskStatus
 from dragoman.store.api import ListQuery, Owners, Store
@@ -54,8 +56,8 @@ class ServerFacts(Protocol):
         """How many streams are open here."""
         ...
 
-    async def ask_upstream(self, agent: str, task_id: str) -> TaskStatus | str:
-        """Ask one of the upstreams for the status of its task `task_id`. A text says why there is no answer."""
+    async def ask_upstream(self, agent: str, notes: UpstreamNotes) -> TaskStatus | str:
+        """Ask the upstream for the status of its task, which has these notes. A text says why there is no answer."""
         ...
 
 
@@ -120,6 +122,7 @@ class Overview:
             tasks={word: await self._count(None, word) for word in STATES_BY_WORD if word != "unspecified"},
             queued=sum(each.queued for each in figures.open_tasks),
             running=sum(each.running for each in figures.open_tasks),
+            sleeping=sum(each.sleeping for each in figures.open_tasks),
             waiting=sum(each.waiting for each in figures.open_tasks),
             webhook_calls_pending=pending,
             webhook_calls_paused=await outbox.paused_count(),
@@ -129,6 +132,10 @@ class Overview:
             failed_writes=self._store.writing.failed_writes,
             outage=None if outage is None else outage.reason,
             store_bytes=figures.size_bytes,
+            state={
+                each.kind: StateLine(each.scopes, each.entries, each.bytes)
+                for each in await self._store.state.count_kinds()
+            },
             input_tokens_today=sum(each.input_tokens for each in used) if reported else None,
             output_tokens_today=sum(each.output_tokens for each in used) if reported else None,
             streams=None if pulse is None else open_streams,
@@ -154,6 +161,7 @@ class Overview:
             **asdict(agent),
             queued=tasks.queued,
             running=tasks.running,
+            sleeping=tasks.sleeping,
             waiting=tasks.waiting,
             total=await self._count(agent.id, None),
             oldest_queued_s=self._waited_s(tasks),

@@ -20,8 +20,11 @@ from dragoman.model.events import (
     MessageReceived,
     Noted,
     StatusChanged,
+    StepBegun,
+    Stepped,
     Submitted,
 )
+from dragoman.model.ids import timestamp
 from dragoman.model.message import Message, Part
 from dragoman.model.parts import TEXT_CHARACTERS, beginning
 from dragoman.model.task import TERMINAL, TaskHead, TaskState
@@ -40,12 +43,12 @@ CHARACTERS_MAX = 200_000
 async def read_content(places: FoldedPlaces, task_id: str, after: int, limit: int) -> Recording:
     """At most `limit` events after seq `after`. Raises TaskNotFound, or StoreError."""
     _, seq, state = await find_head(places.store, task_id)
-    logged = await _read(places.store, task_id, after, limit)
+    logged = await read_events(places.store, task_id, after, limit)
     events = tuple([_cut(log_event(Logged(each.seq, places.linked(each.event)))) for each in logged])
     return Recording(events=events, **page_facts(logged, after, seq, state))
 
 
-async def _read(store: Store, task_id: str, after: int, limit: int) -> list[Logged]:
+async def read_events(store: Store, task_id: str, after: int, limit: int) -> list[Logged]:
     """As `read_content` returns them. Small events are read in small pieces, of which none is read in vain.
 
     Large ones are read in few pieces: for each, the store may decode all that one write of a run held.
@@ -108,6 +111,8 @@ def log_event(logged: Logged) -> LogEvent:
                 progress=event.progress,
                 usage=event.usage,
                 duration_ms=event.duration_ms,
+                wakes=_wakes(event),
+                wakes_on_message=event.placed is not None and event.placed.wakes_on_message,
             )
         case ArtifactChunk(artifact=artifact):
             return LogEvent(
@@ -131,6 +136,22 @@ def log_event(logged: Logged) -> LogEvent:
             )
         case Noted():
             return LogEvent(seq=seq, at=None, kind="noted")
+        case StepBegun():
+            return LogEvent(seq=seq, at=event.timestamp, kind="step-begun", step=event.name)
+        case Stepped():
+            failure = event.failure
+            return LogEvent(
+                seq=seq,
+                at=event.timestamp,
+                kind="step",
+                step=event.name,
+                key=event.key,
+                attempts=event.attempts,
+                began=event.began,
+                parts=event.result,
+                failure=None if failure is None else f"{failure.type}: {failure.text}",
+                usage=event.usage,
+            )
         case Intervened():
             return LogEvent(
                 seq=seq,
@@ -142,6 +163,12 @@ def log_event(logged: Logged) -> LogEvent:
             )
 
 
+def _wakes(event: StatusChanged) -> str | None:
+    """When the task wakes that goes to sleep with a status."""
+    wakes_ms = None if event.placed is None else event.placed.wakes_ms
+    return None if wakes_ms is None else timestamp(wakes_ms)
+
+
 def timeline_entry(logged: Logged) -> TimelineEntry:
     """An event with the beginning of what it says."""
     event = log_event(logged)
@@ -151,13 +178,20 @@ def timeline_entry(logged: Logged) -> TimelineEntry:
         at=event.at,
         kind=event.kind,
         state=event.state,
-        text=event.reason[:TEXT_CHARACTERS] if said is None else beginning(said.parts),
+        text=(event.failure or event.reason)[:TEXT_CHARACTERS] if said is None else beginning(said.parts),
         artifact=None if event.artifact is None else event.artifact.artifact_id,
         agent=event.agent,
         task=event.task,
         progress=event.progress,
         operator=event.operator,
         action=event.action,
+        step=event.step,
+        attempts=event.attempts,
+        began=event.began,
+        failed=event.failure is not None,
+        wakes=event.wakes,
+        wakes_on_message=event.wakes_on_message,
+        key=event.key or None,
     )
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from dragoman.admin.webhooks import NotSentAgain
 from dragoman.engine.admin.folded_places import LOG_BYTES
-from dragoman.engine.announcements import Step, standing_step, steps_of
+from dragoman.engine.announcements import WebhookStep, standing_step, steps_of
 from dragoman.engine.folding import fold_aside
 from dragoman.model.events import Event, Logged
 from dragoman.model.lifecycle import Fold
@@ -26,7 +26,7 @@ from dragoman.store.receipts import Receipt, digest_of_body
 class Redeliverer(Protocol):
     """Makes the bodies of deliveries again, and has them sent."""
 
-    def possible_bodies(self, head: TaskHead, step: Step, dialect: str) -> Iterable[bytes]:
+    def possible_bodies(self, head: TaskHead, step: WebhookStep, dialect: str) -> Iterable[bytes]:
         """Render the bodies that a step of a task may have had in a dialect."""
         ...
 
@@ -38,7 +38,7 @@ class Redeliverer(Protocol):
 class NoRedeliverer:
     """Makes no body again, on a server without webhooks."""
 
-    def possible_bodies(self, head: TaskHead, step: Step, dialect: str) -> Iterable[bytes]:
+    def possible_bodies(self, head: TaskHead, step: WebhookStep, dialect: str) -> Iterable[bytes]:
         """See `Redeliverer`."""
         return ()
 

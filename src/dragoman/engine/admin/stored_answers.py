@@ -3,25 +3,38 @@
 Invariant: a server and a command beside it answer with the same functions.
 """
 
-from dragoman.admin import audit, keys, logs, tasks, usage, webhooks
+from collections.abc import Callable, Collection
+
+from dragoman.admin import audit, budgets, keys, logs, principals, tasks, usage, webhooks
 from dragoman.admin.question import Answer, Given, Question
 from dragoman.config.prices import Prices
 from dragoman.engine.admin.access import AccessNotes, Operator
 from dragoman.engine.admin.answers import Answers, Asked, Functions, bind
+from dragoman.engine.admin.budget_report import report_budgets
 from dragoman.engine.admin.deliveries import DeliveryAdministration
 from dragoman.engine.admin.inspection import Inspector
 from dragoman.engine.admin.keys import KeyChanges, Mint
+from dragoman.engine.admin.principal_export import PrincipalExporter
 from dragoman.engine.admin.records import list_audit
 from dragoman.engine.admin.redelivery import Redeliverer
+from dragoman.engine.admin.task_recording import TaskRecorder
 from dragoman.engine.admin.usage_report import report_usage
 from dragoman.engine.key_stops import KeyStops
+from dragoman.engine.spending import NO_RULES, SpendingRules
 from dragoman.model.errors import A2AError, Unavailable
 from dragoman.store.api import Store
 from dragoman.store.audit import AuditEntry
+from dragoman.store.blobs.api import BlobStore
 
 
 def stored_answers(
-    store: Store, inspector: Inspector, changes: KeyChanges, deliveries: DeliveryAdministration, prices: Prices
+    store: Store,
+    inspector: Inspector,
+    changes: KeyChanges,
+    deliveries: DeliveryAdministration,
+    prices: Prices,
+    exporter: PrincipalExporter,
+    rules: Callable[[], SpendingRules],
 ) -> Functions:
     """The functions of the questions whose row says that a store answers them."""
     return dict(
@@ -29,6 +42,7 @@ def stored_answers(
             bind(tasks.LIST_TASKS, lambda asked: inspector.list(asked.given)),
             bind(tasks.SHOW_TASK, lambda asked: inspector.show(asked.id)),
             bind(logs.READ_LOG, lambda asked: inspector.log(asked.id, asked.given.after, asked.given.limit)),
+            bind(logs.RECORD_TASK, TaskRecorder(store).page),
             bind(keys.LIST_KEYS, changes.list),
             bind(keys.CREATE_KEY, changes.create),
             bind(keys.LIMIT_KEY, changes.limit),
@@ -46,6 +60,8 @@ def stored_answers(
             bind(webhooks.SHOW_WEBHOOK, deliveries.show),
             bind(audit.LIST_AUDIT, lambda asked: list_audit(store, asked.given)),
             bind(usage.SHOW_USAGE, lambda asked: report_usage(store, asked.given, prices)),
+            bind(budgets.LIST_BUDGETS, lambda asked: report_budgets(store, asked.given, rules(), asked.operator.team)),
+            bind(principals.EXPORT_PRINCIPAL, exporter.page),
         )
     )
 
@@ -57,14 +73,30 @@ class StoreDesk:
     A refused read has one, too; a refused act has none, because it changed nothing.
     """
 
-    def __init__(self, store: Store, operator: str, mint: Mint, sender: Redeliverer, prices: Prices) -> None:
-        """`operator` is the user's principal, and `mint` makes fresh keys. `sender` makes bodies of webhooks again."""
+    def __init__(
+        self,
+        store: Store,
+        operator: str,
+        mint: Mint,
+        sender: Redeliverer,
+        prices: Prices,
+        blobs: BlobStore | None = None,
+        teams: Collection[str] = (),
+        rules: SpendingRules = NO_RULES,
+    ) -> None:
+        """`operator` is the user's principal, and `mint` makes fresh keys. `sender` makes bodies of webhooks again.
+
+        `blobs` has the store's large files, if they are kept elsewhere. `teams` are the ids of those that there are,
+        `rules` the budgets.
+        """
         functions = stored_answers(
             store,
             Inspector(store),
-            KeyChanges(store, mint, KeyStops(store.shared, store.clock)),
+            KeyChanges(store, mint, KeyStops(store.shared, store.clock), teams),
             DeliveryAdministration(store, sender),
             prices,
+            PrincipalExporter(store, blobs),
+            lambda: rules,
         )
         self._store = store
         self._operator = Operator(operator)

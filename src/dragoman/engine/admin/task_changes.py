@@ -5,8 +5,7 @@ the owner's own calls, on every replica, and the task's log tells who made them.
 task of the operator. Only tasks that have ended are deleted.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 
 from msgspec import UNSET
@@ -35,9 +34,10 @@ from dragoman.admin.tasks import (
 from dragoman.engine.admin.access import AccessNotes, Operator
 from dragoman.engine.admin.inspection import Inspector
 from dragoman.engine.admin.playback import find_head
+from dragoman.engine.admin.task_batches import change_each
 from dragoman.engine.handler import Handler
 from dragoman.engine.operated_tasks import OperatedTasks
-from dragoman.model.errors import A2AError, InvalidParams, TaskNotCancelable, TaskNotFound, UnsupportedOperation
+from dragoman.model.errors import InvalidParams, TaskNotCancelable, TaskNotFound, UnsupportedOperation
 from dragoman.model.ids import new_id
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message, Part, Role
@@ -51,10 +51,6 @@ DIALECT = "admin"
 
 NEW_DIALECT = "1.0"
 """The dialect of a task that is sent again, whatever its first caller spoke."""
-
-CHANGES_AT_ONCE = 16
-"""How many tasks one request changes at the same time; canceling one may take its agent's grace period."""
-
 
 APPROVES, REFUSES = "yes", "no"
 """The words that every agent understands as the approval of a tool's call, and as its refusal."""
@@ -96,7 +92,7 @@ class TaskChanges:
         )
         call = Call(
             operation=send,
-            principal=Principal(operator.principal, key=operator.key),
+            principal=Principal(operator.principal, key=operator.key, team=operator.team),
             agent=head.agent,
             dialect=NEW_DIALECT,
             mount=head.mount,
@@ -130,6 +126,10 @@ class TaskChanges:
         if not await self._operated.delete((task_id,)):
             raise TaskNotFound(task_id)  # somebody else has deleted it meanwhile
         return DeletedTask(id=task_id)
+
+    async def delete_ended(self, task_ids: Collection[str]) -> tuple[str, ...]:
+        """Delete those of the tasks that have ended, without entries of their own. Returns their ids."""
+        return await self._operated.delete(task_ids)
 
     async def delete_many(self, operator: Operator, wanted: DeleteRequest) -> DeleteReport:
         """Delete the tasks that fit, or only list them. Raises A2AError."""
@@ -168,22 +168,10 @@ class TaskChanges:
     async def _each(
         self, tasks: Sequence[TaskLine], change: Callable[[str], Awaitable[object]]
     ) -> tuple[tuple[str, ...], tuple[ChangeFailure, ...]]:
-        """Change tasks, some at a time. Returns the ids of those that were changed, and those that could not be."""
-        turn = asyncio.Semaphore(CHANGES_AT_ONCE)
-        failed: list[ChangeFailure] = []
-
-        async def change_one(task_id: str) -> None:
-            async with turn:
-                try:
-                    await change(task_id)
-                except A2AError as error:
-                    failed.append(ChangeFailure(id=task_id, reason=error.message))
-
-        async with asyncio.TaskGroup() as group:
-            for task in tasks:
-                group.create_task(change_one(task.id), name=f"change {task.id}")
+        """Change tasks. Returns the ids of those that were changed, and those that could not be."""
+        failed = await change_each([task.id for task in tasks], change)
         left = {failure.id for failure in failed}
-        return tuple(task.id for task in tasks if task.id not in left), tuple(failed)
+        return tuple(task.id for task in tasks if task.id not in left), failed
 
     async def _matching(
         self, wanted: TaskFilter, states: Sequence[StateWord], limit: int

@@ -20,11 +20,12 @@ async def ask_upstream(places: FoldedPlaces, facts: ServerFacts, task_id: str) -
     if all(line.agent != agent for line in facts.upstreams()):
         raise InvalidParams("id", f"agent {agent!r} is no agent of another server that is served here")
     stored = await find_snapshot(places.store, task_id)
-    there = read_upstream_notes((await places.stand(stored)).note or {}).task
+    notes = read_upstream_notes((await places.stand(stored)).note or {})
+    there = notes.task
     if not there:
         raise InvalidParams("id", "the other server has not named a task for it")
     asked_at = timestamp(places.store.clock.now_ms())
-    answer = await facts.ask_upstream(agent, there)
+    answer = await facts.ask_upstream(agent, notes)
     if isinstance(answer, str):
         return UpstreamAnswer(id=there, agent=agent, asked_at=asked_at, failure=answer)
     return UpstreamAnswer(

@@ -7,26 +7,29 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, timedelta
-from decimal import Decimal, localcontext
 
 from dragoman.admin.usage import DIMENSIONS, Dimension, UsageLine, UsageQuery, UsageReport
 from dragoman.config.prices import NO_PRICES, Prices
+from dragoman.engine.costs import Cost, amount_text, cost_of_run, sum_costs
 from dragoman.model.errors import InvalidParams
+from dragoman.model.principal import team_of
 from dragoman.store.api import Store
 from dragoman.store.usage import DAY_MS, UsageDay
 
 FIELDS: dict[Dimension, Callable[[UsageDay], str]] = {
+    "team": lambda used: team_of(used.owner),
     "principal": lambda used: used.owner,
     "agent": lambda used: used.agent,
     "model": lambda used: used.model,
+    "upstream": lambda used: used.upstream,
     "day": lambda used: day_text(used.day),
 }
 
+Priced = tuple[UsageDay, Cost]
+"""The usage of a day, and its cost."""
+
 DAYS = 30
 """How many days a report covers unless it is told, today included."""
-
-DIGITS = 80
-"""The digits with which costs are computed: more than an exact sum can have."""
 
 EPOCH = date(1970, 1, 1)
 
@@ -74,36 +77,41 @@ def day_text(day: int) -> str:
 def _fold(
     days: Sequence[UsageDay], first: int, last: int, by: tuple[Dimension, ...], query: UsageQuery, prices: Prices
 ) -> UsageReport:
-    groups: dict[tuple[str, ...], list[UsageDay]] = {}
+    groups: dict[tuple[str, ...], list[Priced]] = {}
     reported: dict[str, int] = {}
+    charged: set[str] = set()
     fields = [FIELDS[name] for name in by]
-    for used in days:
-        groups.setdefault(tuple(field(used) for field in fields), []).append(used)
+    priced = [(used, cost_of_run(prices, used.agent, (used,))) for used in days]
+    for used, cost in priced:
+        groups.setdefault(tuple(field(used) for field in fields), []).append((used, cost))
         reported[used.agent] = reported.get(used.agent, 0) + used.reported
-    lines = [_line(dict(zip(by, key, strict=True)), some, prices) for key, some in groups.items()]
+        if cost.amount:
+            charged.add(used.agent)
+    lines = [_line(dict(zip(by, key, strict=True)), some) for key, some in groups.items()]
     lines.sort(key=lambda line: (line.day or "", -(line.total_tokens or 0), -line.runs, _names(line)))
+    silent = sorted(agent for agent, count in reported.items() if not count)
     end = query.cursor + query.limit
     return UsageReport(
         since=day_text(first),
         until=day_text(last),
         by=by,
         lines=tuple(lines[query.cursor : end]),
-        total=_line({}, days, prices),
-        silent_agents=tuple(sorted(agent for agent, count in reported.items() if not count)),
+        total=_line({}, priced),
+        silent_agents=tuple(silent),
         currency=prices.currency or None,
         next_cursor=end if end < len(lines) else None,
+        flat_agents=tuple(agent for agent in silent if agent in charged),
     )
 
 
 def _names(line: UsageLine) -> tuple[str, ...]:
-    return line.principal or "", line.agent or "", line.model or ""
+    return line.team or "", line.principal or "", line.agent or "", line.model or "", line.upstream or ""
 
 
-def _line(names: dict[Dimension, str], days: Iterable[UsageDay], prices: Prices) -> UsageLine:
-    runs = tasks = messages = reported = given = made = total = duration_ms = 0
-    costs: list[Decimal] = []
-    complete = True
-    for used in days:
+def _line(names: dict[Dimension, str], days: Iterable[Priced]) -> UsageLine:
+    runs = tasks = messages = reported = given = made = total = duration_ms = cached = uncertain = 0
+    costs: list[Cost] = []
+    for used, its_cost in days:
         runs += used.runs
         tasks += used.tasks
         messages += used.messages
@@ -112,13 +120,11 @@ def _line(names: dict[Dimension, str], days: Iterable[UsageDay], prices: Prices)
         made += used.output_tokens
         total += used.total_tokens
         duration_ms += used.duration_ms
-        cost, whole = _cost(used, prices)
-        complete = complete and whole
-        if cost is not None:
-            costs.append(cost)
-    tokens = (given, made, total) if given or made or total else (None, None, None)
-    with localcontext(prec=DIGITS):
-        cost_text = format(sum(costs, Decimal(0)).normalize(), "f") if costs else None
+        cached += used.cached_tokens
+        uncertain += used.uncertain
+        costs.append(its_cost)
+    tokens = (given, made, total, cached) if given or made or total else (None, None, None, None)
+    cost = sum_costs(costs)
     return UsageLine(
         **names,
         runs=runs,
@@ -129,18 +135,8 @@ def _line(names: dict[Dimension, str], days: Iterable[UsageDay], prices: Prices)
         output_tokens=tokens[1],
         total_tokens=tokens[2],
         duration_s=duration_ms / 1000,
-        cost=cost_text,
-        cost_complete=complete and bool(costs),
+        cost=None if cost.amount is None else amount_text(cost.amount),
+        cost_complete=cost.complete,
+        cached_tokens=tokens[3],
+        uncertain=uncertain,
     )
-
-
-def _cost(used: UsageDay, prices: Prices) -> tuple[Decimal | None, bool]:
-    """The cost of one row, None if no price applies, and whether it is all of it."""
-    price = prices.find(used.agent, used.model)
-    if price is None:
-        return None, False
-    with localcontext(prec=DIGITS):
-        cost = (price.per_message or Decimal(0)) * used.messages
-        cost += ((price.input_per_million or Decimal(0)) * used.input_tokens).scaleb(-6)
-        cost += ((price.output_per_million or Decimal(0)) * used.output_tokens).scaleb(-6)
-    return cost, not price.by_token or used.reported >= used.runs

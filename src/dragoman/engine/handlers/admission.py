@@ -11,16 +11,27 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from dragoman.dialects.v1.operations import TABLE
+from dragoman.engine.erasures import Erasures
 from dragoman.engine.handler import Answered, Handler, OpenStream
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.handlers.usage import OpenStreams, Rates, UsageExchange
 from dragoman.engine.key_stops import KeyStops
 from dragoman.model.errors import A2AError, Forbidden, TooManyRequests
 from dragoman.model.ids import Clock
-from dragoman.model.operations import Call, CompleteTask, Operation, SendMessage, UpdateStatus, task_id_of
+from dragoman.model.operations import (
+    Call,
+    CompleteTask,
+    DeleteTask,
+    Operation,
+    SendMessage,
+    Subscribe,
+    UpdateStatus,
+    task_id_of,
+)
 from dragoman.model.principal import Principal, Scope
 from dragoman.model.task import Record, TaskHead
 from dragoman.store.audit import AuditEntry
+from dragoman.store.members import TeamMembers
 
 STREAM_RETRY_S = 5
 """`Retry-After` for a caller with too many streams. Nobody knows when one of them ends."""
@@ -36,6 +47,7 @@ class Action(Struct, frozen=True):
 KINDS: Mapping[type[Operation], Action] = MappingProxyType(
     {
         **{kind: Action(row.method, row.scope) for kind, row in TABLE.items()},
+        DeleteTask: Action("DeleteTask", Scope.CANCEL),
         CompleteTask: Action("CompleteTask", None),
         UpdateStatus: Action("UpdateStatus", None),
     }
@@ -57,6 +69,7 @@ class Admission:
 
     `rates` and `streams` None set no limit; `trail` None notes nothing. With an `exchange` other replicas count, too.
     `stops` has the keys that an operator stopped: a call that was under way when its key was revoked is refused.
+    `erasures` has the principals whose data is being deleted: their calls leave no trace.
     """
 
     def __init__(
@@ -69,10 +82,12 @@ class Admission:
         clock: Clock,
         exchange: UsageExchange | None = None,
         stops: KeyStops | None = None,
+        erasures: Erasures | None = None,
     ) -> None:
         self._handler = handler
-        self.dialect_of, self.agent_of = handler.dialect_of, handler.agent_of  # there is nothing to add
+        self.dialect_of, self.agent_of, self.look = handler.dialect_of, handler.agent_of, handler.look  # nothing to add
         self._stops = stops
+        self._erasures = erasures
         self._rates = rates
         self._streams = streams
         self._exchange = exchange
@@ -83,9 +98,11 @@ class Admission:
     async def call(self, call: Call) -> Answered:
         """Answer a unary operation: see `engine.handler.Handler.call`."""
         kind = KINDS[type(call.operation)]
+        if self._erasures is not None and self._erasures.under_way:
+            self._erasures.check(call.principal.id)
         try:
             if self._exchange is not None:
-                await self._exchange.let_call(call.principal.id, _own_rate(call.principal))
+                await self._let_call(self._exchange, call.principal)
             self._admit(call, kind)
             result = await self._handler.call(call)
         except BaseException as error:
@@ -98,11 +115,15 @@ class Admission:
     async def stream(self, call: Call) -> OpenStream:
         """Open a stream: see `engine.handler.Handler.stream`."""
         kind = KINDS[type(call.operation)]
+        if self._erasures is not None and self._erasures.under_way:
+            self._erasures.check(call.principal.id)
         try:
             if self._exchange is not None:
-                await self._exchange.let_call(call.principal.id, _own_rate(call.principal))
+                await self._let_call(self._exchange, call.principal)
             self._admit(call, kind)
-            stream = await (self._handler.stream(call) if self._streams is None else self._counted(call, self._streams))
+            stays = not (isinstance(call.operation, Subscribe) and call.operation.past_only)
+            counts = self._streams if stays else None
+            stream = await (self._handler.stream(call) if counts is None else self._counted(call, counts))
         except BaseException as error:
             self._note_raised(call, kind, error)
             raise
@@ -125,14 +146,25 @@ class Admission:
         if principal.agents is not None and not principal.reaches(call.agent):
             raise Forbidden(f"this key or token is not for agent {call.agent!r}")
         if principal.scopes is not None and kind.scope is not None:
-            _check_scope(principal.scopes, kind.scope)
+            check_scope(principal.scopes, kind.scope)
             if isinstance(call.operation, SendMessage) and call.operation.push_config is not None:
-                _check_scope(principal.scopes, Scope.PUSH)
-        rates = self._rates
-        if rates is not None and (rates.per_s or principal.limits is not None):
+                check_scope(principal.scopes, Scope.PUSH)
+        if (rates := self._rates) is None:
+            return
+        if rates.per_s or principal.limits is not None:
             own = _own_rate(principal)
             if wait_s := rates.take(principal.id, self._clock.now_ms(), own):
                 raise TooManyRequests("max_requests_per_s", f"more requests than {own or rates.per_s} a second", wait_s)
+        most = _team_rate(principal)
+        if most and (wait_s := rates.take(_team_name(principal), self._clock.now_ms(), most)):
+            raise TooManyRequests("max_requests_per_s", f"your team makes more requests than {most} a second", wait_s)
+
+    @staticmethod
+    async def _let_call(exchange: UsageExchange, principal: Principal) -> None:
+        """Wait until this replica may let one more call of the principal through, and of its team."""
+        await exchange.let_call(principal.id, _own_rate(principal))
+        if most := _team_rate(principal):
+            await exchange.let_call(_team_name(principal), most)
 
     # -- streams -------------------------------------------------------------------------------------------------------
 
@@ -192,7 +224,17 @@ def _own_rate(principal: Principal) -> int | None:
     return None if principal.limits is None else principal.limits.max_requests_per_s
 
 
-def _check_scope(scopes: frozenset[Scope], needed: Scope) -> None:
+def _team_rate(principal: Principal) -> int | None:
+    return None if principal.team_limits is None else principal.team_limits.max_requests_per_s
+
+
+def _team_name(principal: Principal) -> str:
+    """The name under which the requests of a team are counted. No caller has it."""
+    return TeamMembers(principal.team).first
+
+
+def check_scope(scopes: frozenset[Scope], needed: Scope) -> None:
+    """Check that one of the scopes of a caller is the one that is needed. Raises Forbidden."""
     if needed not in scopes:
         has = ", ".join(sorted(scopes))
         raise Forbidden(

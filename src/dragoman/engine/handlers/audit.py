@@ -37,14 +37,14 @@ PENDING_MAX = 16_384
 ID_CHARACTERS = 100
 """Most characters kept of a task id, which a caller may have made up; genuine ids have 36."""
 
-KEPT_REFUSALS = frozenset({"Unauthorized", "Forbidden", "TooManyRequests", "TaskNotFound"})
+KEPT_REFUSALS = frozenset({"Unauthorized", "Forbidden", "TooManyRequests", "BudgetExhausted", "TaskNotFound"})
 """The refusals that are kept when only refusals are: attempts beyond the caller's rights, not its mistakes."""
 
 FLOODING = KEPT_REFUSALS
 """Refusals that cost the caller nothing, such as that of a guessed id. Between two writes only one of several equal
 ones is kept, and the log says how many there were."""
 
-READS = (".list", ".show", ".log", ".content", ".wire", ".tree", ".deliveries", ".follow")
+READS = (".list", ".show", ".log", ".content", ".wire", ".tree", ".deliveries", ".follow", ".export", ".record")
 """The ends of the names of administrative acts that change nothing."""
 
 PLAIN = re.compile(r"[!#-<>-~]+", re.ASCII)

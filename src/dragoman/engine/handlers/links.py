@@ -20,7 +20,7 @@ class FileLinks:
 
     def __init__(self, handler: Handler, links: Links) -> None:
         self._handler = handler
-        self.dialect_of, self.agent_of = handler.dialect_of, handler.agent_of  # there is nothing to add
+        self.dialect_of, self.agent_of, self.look = handler.dialect_of, handler.agent_of, handler.look  # nothing to add
         self._links = links
 
     async def call(self, call: Call) -> Answered:

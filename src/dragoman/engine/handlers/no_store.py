@@ -14,6 +14,7 @@ from dragoman.model.operations import (
     CompleteTask,
     CreatePushConfig,
     DeletePushConfig,
+    DeleteTask,
     GetExtendedCard,
     GetPushConfig,
     GetTask,
@@ -50,7 +51,7 @@ class NoStore:
                 return self._stub(call, operation)
             case ListTasks():
                 return TaskPage(records=(), next_page_token="", page_size=operation.page_size, total_size=0)
-            case GetTask() | CancelTask() | CompleteTask() | UpdateStatus() | Subscribe():
+            case GetTask() | CancelTask() | DeleteTask() | CompleteTask() | UpdateStatus() | Subscribe():
                 raise TaskNotFound(operation.id)
             case CreatePushConfig() | GetPushConfig() | ListPushConfigs() | DeletePushConfig():
                 raise PushNotificationNotSupported
@@ -64,6 +65,10 @@ class NoStore:
         if isinstance(call.operation, Subscribe):
             raise TaskNotFound(call.operation.id)
         raise UnsupportedOperation("this server keeps no tasks (tasks = false), so there is nothing to follow")
+
+    async def look(self, call: Call) -> Result:
+        """Answer as if there were no tasks: see `engine.handler.Handler.look`."""
+        return await self.call(call)
 
     async def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
         """Always None: there are no tasks."""

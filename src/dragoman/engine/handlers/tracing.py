@@ -47,7 +47,7 @@ class Traced:
 
     def __init__(self, handler: Handler, tracer: Tracer) -> None:
         self._handler = handler
-        self.dialect_of, self.agent_of = handler.dialect_of, handler.agent_of  # there is nothing to add
+        self.dialect_of, self.agent_of, self.look = handler.dialect_of, handler.agent_of, handler.look  # nothing to add
         self._tracer = tracer
 
     async def call(self, call: Call) -> Answered:

@@ -94,7 +94,8 @@ class AutoRun:
         self._calls = calls
         self._phase = AutoPhase.OPEN
         self._timer: asyncio.TimerHandle | None = None
-        self._sink = MessageSink(head, message, services, shown=call.shown, execution=self)
+        headers = call.headers_with(message.message_id)
+        self._sink = MessageSink(head, message, services, traits=runner.traits, headers=headers, execution=self)
         self.run = Run(head, message, self._sink, services.bounds, traceparent=traceparent)
 
     @property

@@ -10,7 +10,8 @@ from dragoman.engine.api import Ended, Reject, Run, Runner
 from dragoman.engine.runs.endings import failed
 from dragoman.engine.runs.message_sink import MessageSink
 from dragoman.engine.runs.services import RunServices
-from dragoman.model.errors import InternalError, Unavailable, UnsupportedOperation
+from dragoman.model.errors import A2AError, InternalError, Unavailable, UnsupportedOperation
+from dragoman.model.headers import TaskHeaders
 from dragoman.model.message import Message, Part
 from dragoman.model.task import TaskHead, TaskState, Usage
 
@@ -18,11 +19,31 @@ from dragoman.model.task import TaskHead, TaskState, Usage
 class DirectRun:
     """An execution of `runner` for a `message` that gets a Message."""
 
-    def __init__(self, runner: Runner, head: TaskHead, message: Message, services: RunServices) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        head: TaskHead,
+        message: Message,
+        services: RunServices,
+        headers: TaskHeaders | None = None,
+    ) -> None:
         self._runner = runner
         self._head = head
-        self._sink = MessageSink(head, message, services)
+        self._sink = MessageSink(head, message, services, traits=runner.traits, headers=headers)
         self._run = Run(head, message, self._sink, services.bounds, traceparent=head.traceparent)
+        self._working: asyncio.Task[None] | None = None
+        self._stopped: A2AError | None = None
+
+    @property
+    def agent(self) -> str:
+        """The id of the agent."""
+        return self._head.agent
+
+    def stop(self, error: A2AError) -> None:
+        """Stop the agent. `answer` raises the error."""
+        self._stopped = error
+        if self._working is not None:
+            self._working.cancel()
 
     @property
     def used(self) -> Usage | None:
@@ -33,12 +54,13 @@ class DirectRun:
         """Run the agent and return everything it emitted as one message.
 
         Raises UnsupportedOperation if it rejects, Unavailable if it takes longer than `timeout_s`, which `setting`
-        says, else InternalError.
+        says, the error with which it is stopped, else InternalError.
         """
         limit, last = asyncio.timeout(timeout_s), tuple[Part, ...]()
         try:
             async with limit:
-                await get_running_loop().create_task(self._run_to_end())
+                self._working = get_running_loop().create_task(self._run_to_end())
+                await self._working
         except Reject as reject:
             raise UnsupportedOperation(str(reject) or "the agent rejected the message") from reject
         except Ended as ended:
@@ -52,6 +74,8 @@ class DirectRun:
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
+            if self._stopped is not None:
+                raise self._stopped from error
             raise InternalError(failed(self._head, "canceled itself", error)) from error
         except BaseException as error:
             if limit.expired():

@@ -4,14 +4,18 @@ Invariant: an exception's text reaches the log under a reference, and the caller
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
 from math import ceil
 from typing import Any
 
+from msgspec import UNSET
+
 from dragoman.engine.runs.replay import ReplayMismatch
-from dragoman.engine.words import End
-from dragoman.model.errors import Unavailable
-from dragoman.model.events import StatusChanged
+from dragoman.engine.upstream_notes import CONVERSATION_AWAY, MEMBER_AWAY
+from dragoman.engine.words import JSON_FORM, Ask, End, StepDone
+from dragoman.model.errors import AgentOffline, Unavailable
+from dragoman.model.events import StatusChanged, StepFailure
 from dragoman.model.ids import new_id, timestamp, timestamp_ms
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import Record, TaskHead, TaskState, Usage
@@ -24,10 +28,91 @@ RETRY_AFTER = "retryAfter"
 MISMATCH = "replay_mismatch"
 """The reason for programs of a run that cannot be replayed."""
 
-MISMATCH_TEXT = "The agent asked a different question than before the restart, so its recorded answers do not fit."
+MISMATCH_TEXT = "The agent did not repeat what it had done before the restart, so that what is recorded does not fit."
 
 OVERDUE = "deadline_exceeded"
 """The reason for programs of a run that took longer than its agent's deadline."""
+
+
+NOBODY_TO_ASK = "nobody_to_ask"
+"""The reason for programs of a task that its agent's question ended, because nobody would answer."""
+
+BUDGET_EXHAUSTED = "budget_exhausted"
+"""The reason for the end of a task that its budget has stopped."""
+
+BUDGET_TEXT = "The budget {} is used up."
+
+TOO_MANY_STEPS = "too_many_steps"
+"""The reason for programs of a task that has recorded as many steps and sleeps as it may."""
+
+TOO_MANY_TEXT = (
+    "The agent has recorded {} steps and sleeps, the most that a task may (max_steps). "
+    "Do more in one step, or delegate parts of the work to tasks of their own."
+)
+
+STEPS_VERSION_ABSENT = "steps_version_absent"
+"""The reason for programs of a task whose agent is no longer served with the code that the task began with."""
+
+VERSION_ABSENT_TEXT = (
+    "The task began with steps_version {} of its agent, which nobody has served for {:g} s; {} is served. "
+    "Serve {} until its tasks have ended, or keep the version and let changes ask ctx.patched."
+)
+
+
+def version_absent_text(began: str, served: str, absent_s: float) -> str:
+    """The text for a task that began with one version of its agent's code, of which another is served."""
+    return VERSION_ABSENT_TEXT.format(began, absent_s, served, began)
+
+
+STEP_UNCERTAIN = "step_uncertain"
+"""The reason for programs of a task of which nobody knows whether it has executed a step."""
+
+UNCERTAIN_TEXT = "The server stopped while the step “{}” was executed, and nobody knows whether it was."
+
+WRITTEN_AROUND = " \t\n\"'“”.!"
+"""The marks that people write around an answer of one word."""
+
+UNCERTAIN_CHOICE = (
+    ' Answer "again" to have it executed again, "failed" to go on as if it had failed, or with its result as data.'
+)
+
+
+async def ask_about_step(name: str, place: str, ask: Callable[[Ask], Awaitable[Message]]) -> StepDone | None:
+    """The outcome of an uncertain step, as the caller says; None if it is to be executed again.
+
+    The caller is asked until the answer is one of those: a slip of the pen must neither pay twice nor end the task.
+    """
+    for turn in count():
+        answer = await ask(Ask(uncertain_question(name), place=f"{place}.{turn}" if turn else place))
+        data = next((part.data for part in answer.parts if part.data is not UNSET), UNSET)
+        if data is not UNSET:
+            return StepDone((Part(data=data),), JSON_FORM, attempts=0)
+        said = answer.text.strip(WRITTEN_AROUND).casefold()
+        if said in ("again", "repeat", "retry"):
+            return None
+        if said in ("failed", "fail"):
+            return StepDone(failure=StepFailure("StepUncertain", said), attempts=0)
+    raise AssertionError("the caller is asked without end")
+
+
+def budget_exhausted(budget: str) -> End:
+    """The end of a task that has spent more than a budget has left."""
+    return End(TaskState.FAILED, (Part(text=BUDGET_TEXT.format(budget)),), BUDGET_EXHAUSTED)
+
+
+def too_many_steps(most: int) -> End:
+    """The end of a task that would record more than `most` steps and sleeps."""
+    return End(TaskState.FAILED, (Part(text=TOO_MANY_TEXT.format(most)),), TOO_MANY_STEPS)
+
+
+def uncertain_step(name: str) -> End:
+    """The end of a task of which nobody knows whether it has executed a step."""
+    return End(TaskState.FAILED, (Part(text=UNCERTAIN_TEXT.format(name)),), STEP_UNCERTAIN)
+
+
+def uncertain_question(name: str) -> tuple[Part, ...]:
+    """The question to the caller about a step of which nobody knows whether it was executed."""
+    return (Part(text=UNCERTAIN_TEXT.format(name) + UNCERTAIN_CHOICE),)
 
 
 def overdue_text(deadline_s: float) -> str:
@@ -39,7 +124,7 @@ def mismatched(head: TaskHead, mismatch: ReplayMismatch) -> End:
     """Log that a run cannot be replayed, and return its end. Both say where, what was recorded, and what came."""
     log.warning(
         "task %s: agent %s does not repeat itself: at %s, %s is recorded, but %s came. "
-        "Let its open tasks end before its questions or delegations change",
+        "Let its open tasks end before its questions, delegations or steps change",
         head.id,
         head.agent,
         mismatch.place,
@@ -50,13 +135,17 @@ def mismatched(head: TaskHead, mismatch: ReplayMismatch) -> End:
     return End(TaskState.FAILED, (Part(text=said),), MISMATCH)
 
 
-def refusal_of(record: Record) -> Unavailable | None:
+def refusal_of(record: Record) -> Unavailable | AgentOffline | None:
     """The error for the call that made a task that failed because nobody took it on; else None."""
     message = record.status.message
     if record.state is not TaskState.FAILED or message is None or message.metadata is None:
         return None
     after_s = message.metadata.get(RETRY_AFTER)
-    return Unavailable(message.text, after_s, task_id=record.head.id) if isinstance(after_s, int) else None
+    if not isinstance(after_s, int):
+        return None
+    if message.metadata.get("reason") == MEMBER_AWAY:
+        return AgentOffline(record.head.agent, CONVERSATION_AWAY)
+    return Unavailable(message.text, after_s, task_id=record.head.id)
 
 
 def agent_message(head: TaskHead, parts: Sequence[Part], metadata: dict[str, Any] | None = None) -> Message:

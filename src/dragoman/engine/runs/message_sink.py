@@ -6,20 +6,22 @@ same order. An agent declared `direct` makes no task: what a Message cannot hold
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
-from dragoman.engine.api import Hear, Past, Sink
+from dragoman.engine.api import Execute, Hear, Past, Sink, Traits
 from dragoman.engine.lineage import full_lineage
 from dragoman.engine.runs.execution import OVER, OVER_CANCELED
 from dragoman.engine.runs.run_writer import BUFFER_BYTES_MAX, weigh
 from dragoman.engine.runs.services import RunServices
-from dragoman.engine.words import WORKING, Ask, Delegation, Note, Say, Waiting, Working
-from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, Noted, Submitted
+from dragoman.engine.state_space import StateSpace
+from dragoman.engine.words import WORKING, Ask, Delegation, Note, Say, Sleep, Step, Waiting, Working
+from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, Noted, Stepped, Submitted
+from dragoman.model.headers import TaskHeaders
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message, Part, Role
-from dragoman.model.operations import CallerCredentials
 from dragoman.model.task import Record, TaskHead, Usage
+from dragoman.store.state import StateKind
 
 
 class Undecided(Protocol):
@@ -53,10 +55,11 @@ class MessageSink:
         "_events",
         "_execution",
         "_head",
+        "_headers",
         "_held",
         "_services",
-        "_shown",
         "_task",
+        "_traits",
         "_works",
         "used",
     )
@@ -67,14 +70,16 @@ class MessageSink:
         message: Message,
         services: RunServices,
         *,
-        shown: CallerCredentials | None = None,
+        traits: Traits,
+        headers: TaskHeaders | None = None,
         execution: Undecided | None = None,
     ) -> None:
         self.used: Usage | None = None
         """The tokens used before a task took over."""
         self._head = head
         self._services = services
-        self._shown = shown
+        self._headers = headers
+        self._traits = traits
         self._execution = execution
         self._events: list[Event] = [Submitted(message, head.created_at)]
         self._bytes = 0
@@ -137,9 +142,14 @@ class MessageSink:
         return self._execution is not None and self._execution.canceled
 
     @property
-    def shown(self) -> CallerCredentials | None:
+    def headers(self) -> TaskHeaders | None:
         """See `engine.api.Sink`."""
-        return self._shown
+        return self._traits.choose_headers(self._headers)
+
+    @property
+    def gives_headers(self) -> bool:
+        """See `engine.api.Sink`."""
+        return bool(self._traits.header_names)
 
     @property
     def lineage(self) -> tuple[str, ...]:
@@ -150,6 +160,11 @@ class MessageSink:
     def record(self) -> Record:
         """See `engine.api.Sink`. It is as a task would hold it."""
         return fold(self._head, None, (Logged(seq, event) for seq, event in enumerate(self._events, 1)))
+
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """See `engine.api.Sink`."""
+        return self.record.note or {}
 
     def check(self) -> None:
         """See `engine.api.Sink`. A run that was dropped hears of it when it needs the task."""
@@ -206,6 +221,24 @@ class MessageSink:
             raise RuntimeError(f"agent {agent!r} is declared direct: it cannot delegate; leave direct=True out")
         return await (await self._in_task()).delegate(order, hear)
 
+    async def step(self, word: Step, execute: Execute) -> Stepped:
+        """See `engine.api.Sink`. Raises RuntimeError if there is no task to record it."""
+        if self._execution is None:
+            agent = self._head.agent
+            raise RuntimeError(f"agent {agent!r} is declared direct: it cannot record steps; leave direct=True out")
+        return await (await self._in_task()).step(word, execute)
+
+    async def sleep(self, word: Sleep) -> None:
+        """See `engine.api.Sink`. Raises RuntimeError if there is no task that could sleep."""
+        if self._execution is None:
+            agent = self._head.agent
+            raise RuntimeError(f"agent {agent!r} is declared direct: it cannot sleep; leave direct=True out")
+        await (await self._in_task()).sleep(word)
+
+    async def patched(self, name: str) -> bool:
+        """See `engine.api.Sink`. A run that makes no task never runs again."""
+        return self._execution is None or await (await self._in_task()).patched(name)
+
     async def written(self) -> None:
         """See `engine.api.Sink`."""
         if self._execution is not None:
@@ -225,6 +258,12 @@ class MessageSink:
         if context and self._execution is not None:
             return await (await self._in_task()).past()
         return self._services.past
+
+    async def state(self, kind: StateKind, *, wide: bool = False, shared: bool = False) -> StateSpace | None:
+        """See `engine.api.Sink`."""
+        if self._execution is None:
+            return None
+        return await (await self._in_task()).state(kind, wide=wide, shared=shared)
 
     def _taken_over(self) -> "asyncio.Future[Sink]":
         if self._task is None:

@@ -13,6 +13,13 @@ starts is a branch of its own. A place is a path through that tree:
 parent's last numbered word, so that tasks which libraries start (a timeout, a connection) shift nothing. A task whose
 coroutine is itself a numbered word (`gather(ctx.ask(…), ctx.ask(…))`) is one of the branch that starts it.
 
+A branch may also be named by who runs it, such as a framework that runs parts of a task again, or not again in a later
+run:
+
+    @greet/2                the second numbered word of the branch that is named `greet`
+
+A named branch may begin several times in a run, each time with its first word, and finds what it has told before.
+
 A context variable carries the branch, and a task factory gives each new task the branch that it is. A task that the
 factory has not seen, because it was made in another way or another factory took the place of ours, is not the one that
 its branch belongs to: what it tells has no place. So has what a callback or a foreign thread tells.
@@ -20,13 +27,15 @@ its branch belongs to: what it tells has no place. So has what a callback or a f
 
 import asyncio
 from asyncio import AbstractEventLoop, Task, current_task
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Literal, TypeVar
-from weakref import ref
+from weakref import WeakSet, ref
+
+from msgspec import Struct
 
 T = TypeVar("T")
 
@@ -38,14 +47,31 @@ NUMBERS_FROM = 1 << 48
 2^53, so that every reader of JSON reads them exactly (RFC 8259 §6)."""
 
 
-WORDS = frozenset({"Context.ask", "Context.require_auth", "Context.delegate", "Run.ask", "Run.delegate"})
+WORDS = frozenset(
+    {
+        "Context.ask",
+        "Context.require_auth",
+        "Context.delegate",
+        "Context.sleep",
+        "Context.sleep_until",
+        "Context.step",
+        "Run.ask",
+        "Run.delegate",
+        "Run.sleep",
+        "Run.step",
+    }
+)
 """The qualified names of the coroutines that are a numbered word: those of `agents.python.context` and `engine.api`."""
+
+
+NAMED = "@"
+"""The beginning of the places in named branches."""
 
 
 class Branch:
     """One of the asyncio tasks in which an agent works: the path to it, and what it has told and started so far."""
 
-    __slots__ = ("_delegated", "_reserved", "_speakers", "_started", "_told", "path")
+    __slots__ = ("_delegated", "_family", "_goes_on", "_reserved", "_speakers", "_started", "_told", "path")
 
     def __init__(self, path: str = "", *speakers: "Task[Any]", reserved: tuple[str, int] | None = None) -> None:
         self.path = path
@@ -58,10 +84,33 @@ class Branch:
         self._started: dict[str, int] = {}
         """The tasks that it has started since its last numbered word, by the qualified name of their coroutines."""
         self._speakers = tuple(map(ref, speakers))
+        self._goes_on = False
+        self._family: WeakSet[Task[Any]] | None = None
+        """The tasks of the run beside that of its first branch, once it has started any."""
 
     def add_speaker(self, task: "Task[Any]") -> None:
         """Note a task that works in this branch."""
-        self._speakers = (*self._speakers, ref(task))
+        at_work = (speaker for speaker in self._speakers if (known := speaker()) is not None and not known.done())
+        self._speakers = (*at_work, ref(task))
+        if self._family is not None:
+            self._family.add(task)
+
+    @property
+    def alone(self) -> bool:
+        """Whether this is the first branch of its run, and no other task of the run is at work."""
+        return not self.path and all(task.done() for task in self._family or ())
+
+    @property
+    def named(self) -> bool:
+        """Whether somebody has named this branch, or one that it is a branch of."""
+        return in_named_branch(self.path)
+
+    def named_branch(self, name: str) -> "Branch":
+        """A branch of the same run with that name, which goes on in the first task that it starts."""
+        branch = Branch(_short(f"{NAMED}{name}/"))
+        branch._goes_on = True
+        branch._family = self._family = WeakSet() if self._family is None else self._family
+        return branch
 
     @property
     def runs(self) -> bool:
@@ -78,11 +127,19 @@ class Branch:
 
     def start(self, name: str) -> "Branch":
         """The branch of a task that this one starts now, with a coroutine of that qualified name."""
+        if self._family is None:
+            self._family = WeakSet()
+        if self._goes_on:
+            self._goes_on = False
+            return self
         if name in WORDS:
             word = self.tell(delegates=name.endswith(".delegate"))
-            return Branch(_short(f"{word[0]}/"), reserved=word)
-        number = self._started[name] = self._started.get(name, 0) + 1
-        return Branch(_short(f"{self.path}{self._told}/{name.replace('/', '|')}#{number}/"))
+            branch = Branch(_short(f"{word[0]}/"), reserved=word)
+        else:
+            number = self._started[name] = self._started.get(name, 0) + 1
+            branch = Branch(_short(f"{self.path}{self._told}/{name.replace('/', '|')}#{number}/"))
+        branch._family = self._family
+        return branch
 
     def tell(self, *, delegates: bool = False) -> tuple[str, int]:
         """The place of a numbered word that is told now and, if it `delegates`, the number of the delegation."""
@@ -99,24 +156,56 @@ class Branch:
             number = self._delegated = self._delegated + 1
         return place, number
 
-    def precedes(self, place: str) -> bool:
-        """Whether the word at that place is yet to be told, by this branch or by one that it has yet to start."""
-        if not place.startswith(self.path):
-            return False
-        count, _, rest = place[len(self.path) :].partition("/")
-        if not count.isdecimal():
-            return False  # the path to it was too long to be written out
-        if not rest or int(count) != self._told:
-            return int(count) > self._told
-        name, _, number = rest.partition("/")[0].rpartition("#")
-        return int(number) > self._started.get(name, 0)
+    def precedes(self, told: int, started: Mapping[str, int]) -> bool:
+        """Whether this branch has yet to tell that many words, or to start that many tasks of a name since then."""
+        if told != self._told:
+            return told > self._told
+        return any(number > self._started.get(name, 0) for name, number in started.items())
 
 
 def _short(path: str) -> str:
-    return path if len(path) <= PATH_CHARACTERS else f"{blake2b(path.encode(), digest_size=16).hexdigest()}/"
+    if len(path) <= PATH_CHARACTERS:
+        return path
+    mark = NAMED if in_named_branch(path) else ""
+    return f"{mark}{blake2b(path.encode(), digest_size=16).hexdigest()}/"
 
 
 _branch: ContextVar[Branch | None] = ContextVar("dragoman_branch", default=None)
+
+
+class ExecutedStep(Struct, frozen=True):
+    """A step that is executed: its name, and the key by which the other side tells a repetition."""
+
+    name: str
+    key: str
+
+
+def step_key(task_id: str, place: str) -> str:
+    """The key of a step, which is the same in every attempt."""
+    return f"{task_id}:{place}"
+
+
+class ToldInStep(RuntimeError):
+    """A numbered word was told while a step is executed, so that a later run would not find it."""
+
+
+_step: ContextVar[ExecutedStep | None] = ContextVar("dragoman_step", default=None)
+
+
+def present_step() -> ExecutedStep | None:
+    """The step that the code at this moment executes; None if it executes none."""
+    return _step.get()
+
+
+@contextmanager
+def executing_step(executed: ExecutedStep) -> Iterator[None]:
+    """Let the code in the block be the execution of a step: it is in no branch, and tells no numbered words."""
+    step, branch = _step.set(executed), _branch.set(None)
+    try:
+        yield
+    finally:
+        _branch.reset(branch)
+        _step.reset(step)
 
 
 def begin_first_branch() -> None:
@@ -126,10 +215,28 @@ def begin_first_branch() -> None:
     _branch.set(Branch("", task))
 
 
+@contextmanager
+def within_first_branch() -> Iterator[None]:
+    """As `begin_first_branch`, for the block alone, on a loop of somebody else."""
+    task = current_task()
+    assert task is not None
+    place_tasks(asyncio.get_running_loop())
+    token = _branch.set(Branch("", task))
+    try:
+        yield
+    finally:
+        _branch.reset(token)
+
+
 def present_branch() -> Branch | None:
     """The branch of the code that runs at this moment; None if it has none, so that what it tells has no place."""
     branch = _branch.get()
     return branch if branch is not None and branch.runs else None
+
+
+def branch_of_thread() -> Branch | None:
+    """The branch of the code that has started the work of this thread; None if it has none."""
+    return _branch.get()
 
 
 def start_within_branch(coroutine: Coroutine[Any, Any, T]) -> "Task[T]":
@@ -149,6 +256,38 @@ async def _work_within(branch: Branch | None, coroutine: Coroutine[Any, Any, T])
     return await coroutine
 
 
+def enter_named_branch(name: str) -> Branch | None:
+    """Let the code that runs from here on be in a named branch of its run, if it is in one. Returns its branch so far,
+    for `return_to_branch`."""
+    before = _branch.get()
+    if before is not None:
+        branch = before.named_branch(name)
+        with suppress(RuntimeError):  # no event loop runs in this thread
+            if (task := current_task()) is not None:
+                branch.add_speaker(task)
+        _branch.set(branch)
+    return before
+
+
+def return_to_branch(branch: Branch | None) -> None:
+    """Let the code that runs from here on be in a branch in which it was before."""
+    _branch.set(branch)
+
+
+def start_for_thread(loop: AbstractEventLoop, coroutine: Coroutine[Any, Any, object]) -> None:
+    """Start a task on the loop, for a thread that works in the branch of the code which has started it.
+
+    The thread waits for it, so that it tells its numbered words before the branch goes on. To be called in the thread.
+    """
+    branch = _branch.get()
+
+    def start() -> None:
+        _branch.set(None)  # in a copy of the thread's context, so that the task gets no branch of its own
+        loop.create_task(_work_within(branch, coroutine))
+
+    loop.call_soon_threadsafe(start)
+
+
 def number_of(place: str) -> int:
     """The number of the delegation that is made at a place in a branch."""
     return NUMBERS_FROM | int.from_bytes(blake2b(place.encode(), digest_size=6).digest())
@@ -157,6 +296,31 @@ def number_of(place: str) -> int:
 def in_first_branch(place: str) -> bool:
     """Whether a place is in the first branch of its run. Words there are told one after the other."""
     return "/" not in place
+
+
+def in_named_branch(place: str) -> bool:
+    """Whether a place is in a branch that somebody has named."""
+    return place.startswith(NAMED)
+
+
+def in_other_branch(place: str) -> bool:
+    """Whether a place is in a branch that is neither the first one of its run nor named, so that others say what it
+    says in any order."""
+    return not (in_first_branch(place) or in_named_branch(place))
+
+
+WordKind = Literal["question", "delegation", "step", "sleep", "patched"]
+"""The kinds of numbered words."""
+
+
+def refuse_within_step(kind: WordKind, name: str) -> None:
+    """Raise ToldInStep if the code at this moment executes a step."""
+    if (step := _step.get()) is not None:
+        said = f"{kind} {name!r}" if kind in ("delegation", "step") else f"a {kind}"
+        raise ToldInStep(
+            f"{said} is told while step {step.name!r} is executed, so that a later run, which does not execute the "
+            "step again, would not find it: tell it in the skill, before or after the step"
+        )
 
 
 class RunPlaces:
@@ -176,21 +340,28 @@ class RunPlaces:
         self._under_way: set[str] = set()
 
     @contextmanager
-    def tell(self, kind: Literal["question", "delegation"], name: str, given: str | None) -> Iterator[tuple[str, int]]:
+    def tell(self, kind: WordKind, name: str, given: str | None = None, key: str = "") -> Iterator[tuple[str, int]]:
         """The place of a word, which is under way in the block, and its number if it is a delegation.
 
-        A word that somebody passes on has a `given` place. The place is empty if the word is only counted. Raises
-        RuntimeError if another word of that name is under way, and neither is told in a branch.
+        A word that somebody passes on has a `given` place. The place is empty if the word is only counted, as steps
+        never are. `key` tells words of one name apart that are told in no branch. Raises RuntimeError if another such
+        word of that name is under way, and for a word that is told while a step is executed.
         """
-        if given is not None or self._counted:
+        refuse_within_step(kind, name)
+        if given is not None or (self._counted and kind in ("question", "delegation")):
             self._delegated += kind == "delegation"
             yield given or "", self._delegated
             return
         if (branch := present_branch()) is not None:
             yield branch.tell(delegates=kind == "delegation")
             return
-        word = f"{kind}:{name}"
+        word = f"{kind}:{name}:{key}".replace("/", "|") if key else f"{kind}:{name}".replace("/", "|")
         if word in self._under_way:
+            if kind == "step":
+                raise RuntimeError(
+                    f"two steps {name!r} are taken at once outside of the run's own tasks, so that a later run could "
+                    "not tell them apart: give each a key"
+                )
             raise RuntimeError(
                 f"two {kind}s of one name are told at once outside of the run's own tasks, so that a later run could "
                 "not tell them apart: start the coroutines with asyncio.create_task, gather or a TaskGroup in the skill"

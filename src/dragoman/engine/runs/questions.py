@@ -1,7 +1,8 @@
 """Questions: the open question of a run, and the caller's messages that came before it was asked.
 
 Invariant: a run has at most one open question. A message that the agent has not read is the answer to what it asks
-next, so that no question is written which has its answer already.
+next, so that no question is written which has its answer already. Only a question about what went wrong meanwhile, of
+which the caller could not have known, is asked anew.
 
 ```
             ask                      the log has it            resume
@@ -15,7 +16,8 @@ next, so that no question is written which has its answer already.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Iterator
+from contextlib import contextmanager
 
 from dragoman.engine.effects import DropSuspended
 from dragoman.engine.log import Log
@@ -34,6 +36,7 @@ class Questions:
     """
 
     __slots__ = (
+        "_anew",
         "_answer",
         "_asks_for",
         "_closed",
@@ -42,6 +45,7 @@ class Questions:
         "_log",
         "_offered",
         "_services",
+        "_sleepers",
         "any_open",
         "taken",
     )
@@ -59,8 +63,12 @@ class Questions:
         """Done when its agent goes on, which may be later than its answer, since its write may be in doubt."""
         self._asks_for: Log | None = None
         """The delegated task whose question is passed on; None if the open question is the agent's own."""
+        self._anew = False
+        """Whether no message that came before the question answers it."""
         self.taken: Message | None = None
         """The message that took the place of the question that was left out last, if one did."""
+        self._sleepers: tuple[asyncio.Future[None], ...] = ()
+        """Done with the next message of the caller, for sleeps that it ends."""
         self._offered: Message | None = None
         """The answer that another engine wrote, until a lease comes under which the question can go on with it."""
 
@@ -73,19 +81,41 @@ class Questions:
         """Whether the agent waits for an answer; the question may still be on its way to the log."""
         return self._answer is not None and not self._answer.done()
 
+    @property
+    def unread(self) -> bool:
+        """Whether the caller has sent a message that the agent has not read."""
+        return bool(self._late)
+
+    @contextmanager
+    def hearing(self) -> Iterator[asyncio.Future[None]]:
+        """A future that is done once there is a message of the caller that the agent has not read."""
+        heard: asyncio.Future[None] = self._services.loop.create_future()
+        self._sleepers = (*self._sleepers, heard)
+        if self._late:
+            heard.set_result(None)
+        try:
+            yield heard
+        finally:
+            self._sleepers = tuple(each for each in self._sleepers if each is not heard)
+            heard.cancel()
+
     def take_late(self) -> Message | None:
         """Take the oldest message that came while the agent worked; None if there is none."""
         return self._late.pop(0) if self._late else None
 
-    async def ask(self, written: Awaitable[None], execution: TaskExecution, child: Log | None) -> Message | None:
+    async def ask(
+        self, written: Awaitable[None], execution: TaskExecution, child: Log | None, *, anew: bool = False
+    ) -> Message | None:
         """Wait for the answer to the question that is being `written`; with a `child` it is that task's.
+
+        One that is asked `anew` is not answered by a message that came before it.
 
         Returns None if the child needs no answer any more. A run that has waited for `suspend_max_s` is dropped.
         """
         services, expiry = self._services, None
         self._answer = answer = services.loop.create_future()
         self._closed = closed = services.loop.create_future()
-        self._asks_for = child
+        self._asks_for, self._anew = child, anew
         self.any_open = True
         try:
             await written
@@ -122,6 +152,9 @@ class Questions:
             self._offered = message
         else:
             self._late.append(message)
+            for heard in self._sleepers:
+                if not heard.done():
+                    heard.set_result(None)
 
     def overtaken(self) -> bool:
         """Whether the question about to be written has its answer already (`taken`), or needs none any more."""
@@ -135,7 +168,7 @@ class Questions:
             if child.state in INTERRUPTED:
                 return False
             answer.set_result(None)
-        elif self._late:
+        elif self._late and not self._anew:
             self.taken = self._late.pop(0)
             answer.set_result(self.taken)
         else:

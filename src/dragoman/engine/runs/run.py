@@ -10,6 +10,7 @@ nothing more is written (invariant 5). A run never raises: whatever its agent do
      │                                   │               │         the agent's end is written, as its last
      ├───────────────────────────────────┴───────────────┤         event, in each of these three states
      │
+     ├── its agent is disabled ────────────────────────────► CUT_OFF   the engine writes the end
      ├── another run, or nobody, goes on ──────────────────► LEFT
      ├── another server has leased the task ───────────────► FENCED
      └── no end can be written ────────────────────────────► UNWRITTEN
@@ -28,6 +29,7 @@ from msgspec.structs import replace
 from dragoman.engine.api import Ended, Reject, Run, Runner
 from dragoman.engine.effects import StopOverdue
 from dragoman.engine.log import Log
+from dragoman.engine.observer import Execution
 from dragoman.engine.runs.deadline import Deadline
 from dragoman.engine.runs.endings import MISMATCH, OVERDUE, agent_error, closing, failed, mismatched, overdue_text
 from dragoman.engine.runs.places import begin_first_branch
@@ -53,6 +55,7 @@ class RunPhase(Enum):
     WORKING = auto()
     OVERDUE = auto()
     CANCELED = auto()
+    CUT_OFF = auto()
     LEFT = auto()
     FENCED = auto()
     UNWRITTEN = auto()
@@ -60,6 +63,9 @@ class RunPhase(Enum):
 
 WRITES = frozenset((RunPhase.WORKING, RunPhase.OVERDUE, RunPhase.CANCELED))
 """The states in which the run may write."""
+
+STOPS = frozenset((RunPhase.CANCELED, RunPhase.OVERDUE, RunPhase.CUT_OFF))
+"""The states in which the agent was asked to stop for good."""
 
 
 class TaskRun:
@@ -95,6 +101,7 @@ class TaskRun:
         *,
         announce: bool,
         traceparent: str | None,
+        observed: Execution | None = None,
         work: "Work | None" = None,
         run: Run | None = None,
     ) -> None:
@@ -121,9 +128,10 @@ class TaskRun:
             replay,
             services,
             deadline,
-            waits=traits.waits,
-            speaks_soon=traits.speaks_soon,
+            present_id=message.message_id,
+            traits=traits,
             traceparent=traceparent,
+            observed=observed,
         )
         self.run = run or Run(head, message, self.sink, services.bounds, epoch=log.row.epoch, traceparent=traceparent)
 
@@ -135,7 +143,7 @@ class TaskRun:
     @property
     def canceled(self) -> bool:
         """Whether the task is to stop."""
-        return self.phase is RunPhase.CANCELED or self.phase is RunPhase.OVERDUE
+        return self.phase in STOPS
 
     @property
     def idle(self) -> bool:
@@ -155,6 +163,18 @@ class TaskRun:
             if self.task is not None:
                 self.task.cancel()
 
+    def cut_off(self) -> bool:
+        """Ask the agent to stop, and write nothing that it says from now on: the task is canceled without it.
+
+        Its cleanup is not disturbed. Returns False if the run writes nothing any more anyway.
+        """
+        asked = self.canceled
+        if not self._silence(RunPhase.CUT_OFF):
+            return False
+        if self.task is not None and not asked:
+            self.task.cancel()
+        return True
+
     def abandon(self) -> None:
         """Stop the agent without writing anything: another run, or nobody, goes on with the task."""
         self._leave(RunPhase.LEFT)
@@ -164,13 +184,18 @@ class TaskRun:
         self._leave(RunPhase.FENCED if isinstance(refused, Fenced) else RunPhase.LEFT)
 
     def _leave(self, phase: RunPhase) -> None:
-        if self.phase in WRITES:
-            self.phase = phase
-            if self.deadline is not None:
-                self.deadline.stop()
-            self.sink.writer.stop()
-            if self.task is not None:
-                self.task.cancel()
+        if self._silence(phase) and self.task is not None:
+            self.task.cancel()
+
+    def _silence(self, phase: RunPhase) -> bool:
+        """Write nothing from now on. Returns False if the run writes nothing any more anyway."""
+        if self.phase not in WRITES:
+            return False
+        self.phase = phase
+        if self.deadline is not None:
+            self.deadline.stop()
+        self.sink.writer.stop()
+        return True
 
     def fail(self, end: End) -> None:
         """End the task like this, whatever the agent does now."""
@@ -205,7 +230,7 @@ class TaskRun:
         """Drop the references that form a cycle with this run, which is over."""
         self.task = None
         self._work = self.deadline = None
-        self.sink.release(canceled=self.phase is RunPhase.CANCELED or self.phase is RunPhase.OVERDUE)
+        self.sink.release(canceled=self.canceled)
 
     # -- its questions -------------------------------------------------------------------------------------------------
 
@@ -218,6 +243,11 @@ class TaskRun:
     def suspended(self) -> bool:
         """Whether the agent waits for an answer to a question that is committed: the run holds no lease."""
         return self.asking and self.log.state in INTERRUPTED
+
+    @property
+    def asleep(self) -> bool:
+        """Whether the task sleeps, so that the run is over: another one begins when it wakes."""
+        return self.sink.writer.asleep
 
     def receive(self, message: Message, answers: bool = False) -> None:
         """Take a message for the next question; one that `answers` the open question waits for `resume_offered`."""

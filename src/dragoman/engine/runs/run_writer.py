@@ -17,6 +17,7 @@ from dragoman.engine.runs.endings import agent_error
 from dragoman.engine.runs.execution import OVER, TaskExecution
 from dragoman.engine.runs.questions import Questions
 from dragoman.engine.runs.replay import place_of
+from dragoman.engine.runs.word_events import over_at_once
 from dragoman.engine.writes import Outcome
 from dragoman.model.events import Event, Intervened, MessageReceived, Placed, StatusChanged, Submitted, TakenMessage
 from dragoman.model.lifecycle import FOLLOWS
@@ -47,6 +48,7 @@ class RunWriter:
         "_buffer_bytes",
         "_execution",
         "_flying",
+        "_hears",
         "_log",
         "_loop",
         "_questions",
@@ -55,6 +57,8 @@ class RunWriter:
         "_status_ms",
         "_timer",
         "_waiting",
+        "_wakes_ms",
+        "asleep",
         "epoch",
         "lost",
         "state",
@@ -71,6 +75,12 @@ class RunWriter:
         self._execution = execution
         self._questions: Questions | None = None
         """Knows whether the question that was put last still needs an answer."""
+        self._hears = False
+        """Whether a sleep that ends with a message was put and is not committed."""
+        self._wakes_ms: int | None = None
+        """When the task wakes, of a sleep that ends the lease and is not committed."""
+        self.asleep = False
+        """Whether the task sleeps, so that the run is over."""
         self.state = row.state
         self.taken: tuple[TakenMessage, ...] = ()
         """The messages that questions have taken, which the next event records: see `model.events.Placed`."""
@@ -125,6 +135,21 @@ class RunWriter:
         """As `put`. It is left out if `questions` say, when its turn comes, that it needs no answer any more."""
         self._questions = questions
         return self.put(question, now_ms)
+
+    def put_sleep(self, sleep: StatusChanged, now_ms: int, questions: Questions, *, suspends: bool) -> None:
+        """As `put`. With `suspends` its write ends the lease. One that ends with a message is over at once if
+        `questions` have one that the agent has not read when its turn comes."""
+        placed = sleep.placed
+        assert placed is not None
+        self._questions = questions
+        self._hears = self._hears or placed.wakes_on_message
+        self._wakes_ms = placed.wakes_ms if suspends else None
+        self.put(sleep, now_ms)
+
+    def stay_awake(self) -> None:
+        """Keep the lease, if the sleep that was put last is not being written yet."""
+        if not any(map(_is_sleep, self._flying)):
+            self._wakes_ms = None
 
     def note_taken(self, place: str, message: Message) -> None:
         """Have the next event record which question, if it has a place, has taken a message of the caller."""
@@ -215,9 +240,15 @@ class RunWriter:
             self._drop_answered(log)
             if not events:
                 return None
+        if self._hears:
+            self._cut_sleeps()
+        if self._wakes_ms is not None and self.state in TERMINAL:  # the run has ended since
+            self._wakes_ms = None
         row = log.row
         view = View(log.head, row.state, row.epoch, row.holder)
-        page = WritePage(tuple(events), self.epoch, self.state, self._status_ms, self._buffer_bytes)
+        page = WritePage(
+            tuple(events), self.epoch, self.state, self._status_ms, self._buffer_bytes, self._wakes_ms, self._hears
+        )
         decision = decide_page(view, page)
         self._buffer, self._flying, self._buffer_bytes = [], events, 0
         return decision
@@ -231,6 +262,15 @@ class RunWriter:
                 self.note_taken(place_of(question), late)
             self._leave_out(question)
             self.state = statuses[-1].state if statuses else log.state
+
+    def _cut_sleeps(self) -> None:
+        """Let sleeps that a message ends be over at once, if the agent has not read one."""
+        if self._questions is None or not self._questions.unread:
+            return
+        for at, event in enumerate(self._buffer):
+            if isinstance(event, StatusChanged) and event.placed is not None and event.placed.wakes_on_message:
+                self._buffer[at] = over_at_once(event)
+        self._hears, self._wakes_ms = False, None
 
     def _withdraw_question(self) -> None:
         """Leave out a question that is not being written yet: the run ends, and nobody can answer."""
@@ -272,6 +312,8 @@ class RunWriter:
                 self._loop.call_later(self._retry_s, self._write)
                 return
             self._give_up(outcome)
+        if (self._hears or self._wakes_ms is not None) and not self.lost and not any(map(_is_sleep, self._buffer)):
+            self.asleep, self._hears, self._wakes_ms = self._wakes_ms is not None, False, None
         self._flying = []
         self._queued = False
         if self._buffer and self._timer is None:
@@ -288,6 +330,10 @@ class RunWriter:
         self._buffer_bytes = 0
         self.state = self._log.state
         self._execution.impose(agent_error(self._log.head, "gave out what cannot be written", error))
+
+
+def _is_sleep(event: Event) -> bool:
+    return isinstance(event, StatusChanged) and event.placed is not None and event.placed.wakes_ms is not None
 
 
 def weigh(event: Event) -> int:

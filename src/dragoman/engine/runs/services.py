@@ -13,6 +13,7 @@ from dragoman.engine.files import Files
 from dragoman.engine.runs.history import History
 from dragoman.engine.stopping import Stopping
 from dragoman.model.ids import Clock
+from dragoman.store.state import StateStore
 
 
 class RunServices(Struct, frozen=True, kw_only=True):
@@ -21,16 +22,20 @@ class RunServices(Struct, frozen=True, kw_only=True):
     `server` is the name of this server in lineages.
 
     `effects` get what runs want of the engine: delegations, and their own end when they are past their deadline or were
-    suspended for `suspend_max_s`. Once the process is `stopping`, no run stays suspended.
+    suspended for `suspend_max_s`. Once the process is `stopping`, no run stays suspended. A task records at most
+    `max_steps` steps and sleeps. A run that sleeps for more than `suspend_after_s` is not kept.
     """
 
     clock: Clock
     loop: asyncio.AbstractEventLoop
     past: History
+    state: StateStore
     files: Files
     bounds: Bounds
     server: str
     effects: Effects
     stopping: Stopping
     suspend_max_s: float
+    suspend_after_s: float
+    max_steps: int
     retry_s: float

@@ -18,7 +18,16 @@ from urllib.parse import quote
 from dragoman import __version__
 from dragoman.net.address import Resolves
 from dragoman.net.connection import Destination
-from dragoman.net.dialer import ADDRESS_S, IDLE_S, Policy, address_refused, connect_timeout, find_addresses
+from dragoman.net.dialer import (
+    ADDRESS_S,
+    IDLE_S,
+    Exempts,
+    Policy,
+    address_refused,
+    connect_timeout,
+    exempts_nobody,
+    find_addresses,
+)
 from dragoman.net.errors import BadUrl, EgressError, Unreachable, Unresolved
 from dragoman.net.grpc.status import not_connected
 from dragoman.net.target import Target
@@ -88,9 +97,10 @@ class GrpcChannel:
 
 
 class GrpcDialer:
-    """Channels under one policy. Without a `resolver` the C library resolves names, on threads.
+    """Channels under one policy, but to the hosts that it `exempts`.
 
-    Belongs to the event loop of its first call; close it there.
+    Without a `resolver` the C library resolves names, on threads. Belongs to the event loop of its first call; close it
+    there.
     """
 
     def __init__(
@@ -101,8 +111,10 @@ class GrpcDialer:
         connect_timeout_s: float,
         max_message_bytes: int,
         tls: ClientTls,
+        exempts: Exempts = exempts_nobody,
     ) -> None:
         self._policy = policy
+        self._exempts = exempts
         self._resolver = resolver
         self._connect_timeout_s = connect_timeout_s
         self._max_message_bytes = max_message_bytes
@@ -173,13 +185,18 @@ class GrpcDialer:
         """
         channel.note_lookup(asyncio.get_running_loop().time())
         try:
-            addresses = await find_addresses(to.host, self._resolver)
-        except Unresolved:
+            async with asyncio.timeout(self._connect_timeout_s):
+                addresses = await find_addresses(to.host, self._resolver)
+        except (Unresolved, TimeoutError):
             return channel if channel.connected else None
-        if channel.address in addresses and self._policy(channel.address) is None:
+        if channel.address in addresses and self._refusal(to, channel.address) is None:
             return channel if channel.connected else None
         self.retire(channel)
         return None
+
+    def _refusal(self, to: Target, address: str) -> str | None:
+        """Why an address of a host may not be dialled; None if it may."""
+        return None if self._exempts(to.host) else self._policy(address)
 
     async def _connect_once(self, to: Target, destination: Destination, until_s: float) -> GrpcChannel:
         """Connect, together with the others who want the same. Raises EgressError."""
@@ -232,7 +249,7 @@ class GrpcDialer:
         refused: str | None = None
         failed: EgressError = not_connected(to.shown)
         for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
-            if (reason := self._policy(address)) is not None:
+            if (reason := self._refusal(to, address)) is not None:
                 refused = refused or reason
                 continue
             now_s = loop.time()

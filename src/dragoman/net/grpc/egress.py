@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dragoman.net.address import Resolves
-from dragoman.net.dialer import Policy
+from dragoman.net.dialer import Exempts, Policy, exempts_nobody
 from dragoman.net.errors import BadUrl, EgressError, TimedOut
 from dragoman.net.grpc.dialer import HEALTH, GrpcChannel, GrpcDialer
 from dragoman.net.grpc.status import GrpcReply, broken, read_status, texts, was_not_sent
@@ -143,11 +143,17 @@ class GrpcEgress:
         connect_timeout_s: float,
         max_answer_bytes: int,
         tls: ClientTls = MACHINE_TLS,
+        exempts: Exempts = exempts_nobody,
     ) -> None:
         self._max_bytes = max_answer_bytes
         self._probes: set[asyncio.Task[None]] = set()
         self._dialer = GrpcDialer(
-            policy, resolver, connect_timeout_s=connect_timeout_s, max_message_bytes=max_answer_bytes, tls=tls
+            policy,
+            resolver,
+            connect_timeout_s=connect_timeout_s,
+            max_message_bytes=max_answer_bytes,
+            tls=tls,
+            exempts=exempts,
         )
 
     async def call(

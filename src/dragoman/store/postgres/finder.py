@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from dragoman.store.api import Whose, owner_range
 from dragoman.store.postgres.database.opening import PostgresDoor
 from dragoman.store.postgres.database.statements import to_text
 
@@ -19,8 +20,8 @@ UNDER_WAY_MAX = 2
 BATCH_MAX = 100
 """The most tasks of one statement."""
 
-Request = tuple[str, str, str, int | None]
-"""Id of the task, owner, agent, and the size from which on it is not read."""
+Request = tuple[str, str, str, str, int | None]
+"""Id of the task, first and last owner of a range, agent, and the size from which on it is not read."""
 
 
 class Finder:
@@ -37,12 +38,13 @@ class Finder:
         """Belong to the loop that runs from now on. It is kept, since asking asyncio for it costs a system call."""
         self._loop = asyncio.get_running_loop()
 
-    def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None) -> "asyncio.Future[Any]":
+    def find(self, task_id: str, owner: Whose, agent: str, bytes_max: int | None) -> "asyncio.Future[Any]":
         """The row of a task, or None. The future raises StoreError."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if not self._arrived and len(self._under_way) < UNDER_WAY_MAX:
             self._loop.call_soon(self._start)
-        self._arrived.append(((to_text(task_id), to_text(owner), to_text(agent), bytes_max), future))
+        first, last = owner_range(owner)
+        self._arrived.append(((to_text(task_id), to_text(first), to_text(last), to_text(agent), bytes_max), future))
         return future
 
     async def close(self) -> None:

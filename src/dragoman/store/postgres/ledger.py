@@ -21,22 +21,27 @@ from dragoman.store.api import (
     Dedupe,
     Exists,
     Moved,
+    OverBudget,
     OverQuota,
     Refused,
     Repeat,
     StoreError,
     Unknown,
+    owner_range,
 )
+from dragoman.store.budgets import BudgetClaim, Charge
 from dragoman.store.codec import Codec, DamagedRow
 from dragoman.store.files import File
 from dragoman.store.guard import has_status, refusal
+from dragoman.store.members import TeamMembers
 from dragoman.store.postgres.database.connection import DatabaseConnection
 from dragoman.store.postgres.database.history import HistoryChanged
 from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.statements import from_text, to_text
+from dragoman.store.postgres.grants import Grants
 from dragoman.store.postgres.worker_leases import encode_change
 from dragoman.store.postgres.writes import Told
-from dragoman.store.quotas import Room
+from dragoman.store.quotas import QuotaBound, Room, bounds
 from dragoman.store.usage import DAY_MS, AnswerUsage, Used
 from dragoman.store.worker_leases import LeaseFault
 from dragoman.store.writes import Addition, Creation
@@ -83,11 +88,31 @@ Tell = Callable[[DatabaseConnection, Sequence[Told], int], Awaitable[None]]
 """Writes webhooks and deliveries in a transaction under way, at a time."""
 
 
+def write_statements(sql: Mapping[str, str]) -> tuple[str, str, str]:
+    """The forms of the statement that writes a batch: without budgets, with them, and with what tasks have cost."""
+    booked = sql["write"].replace("BOOKED", sql["booked"])
+    return (
+        sql["write"].replace("BOOKINGS", "").replace("BOOKED", ""),
+        booked.replace("BOOKINGS", sql["bookings"]),
+        booked.replace("BOOKINGS", sql["bookings"] + sql["lessons"]),
+    )
+
+
 class PostgresLedger:
-    """Makes writes through the pool. `own_id` returns a name for the counters that no other process has."""
+    """Makes writes through the pool. `own_id` returns a name for the counters that no other process has.
+
+    The names of accounts that change are added to `changed`.
+    """
 
     def __init__(
-        self, pool: Pool, sql: Mapping[str, str], codec: Codec, clock: Clock, own_id: Callable[[], str], tell: Tell
+        self,
+        pool: Pool,
+        sql: Mapping[str, str],
+        codec: Codec,
+        clock: Clock,
+        own_id: Callable[[], str],
+        tell: Tell,
+        changed: dict[str, None],
     ) -> None:
         self._pool = pool
         self._sql = sql
@@ -95,6 +120,9 @@ class PostgresLedger:
         self._clock = clock
         self._tell = tell
         self._own_id = own_id
+        self._changed = changed
+        self._grants = Grants(sql)
+        self._write_plain, self._write_booked, self._write_lessons = write_statements(sql)
         self._scopes: dict[tuple[str, str], int] = {}
         self._known = pool.history.number
         """The history of the database during which these were read."""
@@ -110,7 +138,17 @@ class PostgresLedger:
         """Whether one statement makes the write, so that others need not wait for more on its account."""
         if write.asked.push is not None or write.asked.deliveries:
             return False
-        return isinstance(write, Addition) or (write.asked.quota is None and _scope(write) in self._remembered())
+        if isinstance(write, Addition):
+            return True
+        if write.asked.quota is not None or _scope(write) not in self._remembered():
+            return False
+        return not write.asked.claims or self._grants.knows(write.asked.claims)
+
+    def _needs_more(self, lane: int, writes: Sequence[Creation | Addition]) -> bool:
+        """Whether writes need more than the statement of their batch."""
+        if any(map(_needs_more, writes)):
+            return True
+        return not self._grants.suffice((self.replica, lane), _claims(writes), _charges(writes))
 
     async def write(self, lane: int, writes: Sequence[Creation | Addition]) -> Sequence[Outcome]:
         """Make writes of different tasks and dedupe keys, as far as possible.
@@ -121,10 +159,11 @@ class PostgresLedger:
         while True:
             scopes, during = await self._find_scopes(writes), pool.history.number
             try:
-                if any(_needs_more(write) for write in writes):
+                if self._needs_more(lane, writes):
                     async with pool.transaction() as connection:
                         return await self._write(connection, lane, writes, scopes)
-                rows = await pool.write(self._sql["write"], *self._values(lane, writes, scopes, {}), during=during)
+                statement, values = self._statement(lane, writes, scopes, {})
+                rows = await pool.write(statement, *values, during=during)
                 return self._outcomes(writes, rows, {})
             except HistoryChanged:
                 continue
@@ -163,10 +202,15 @@ class PostgresLedger:
         limited = [
             (place, write)
             for place, write in enumerate(writes)
-            if isinstance(write, Creation) and write.asked.quota is not None
+            if isinstance(write, Creation) and (write.asked.quota is not None or write.asked.claims)
         ]
-        refused = await self._refuse_excess(connection, limited) if limited else {}
-        rows = await connection.fetch(self._sql["write"], *self._values(lane, writes, scopes, refused))
+        charges = _charges(writes)
+        refused = await self._refuse_excess(connection, lane, limited, charges) if limited else {}
+        if charges or limited:
+            accounts = {claim.account for claim in _claims(writes)} | {charge.account for charge in charges}
+            await self._grants.add_rows(connection, (self.replica, lane), accounts)
+        statement, values = self._statement(lane, writes, scopes, refused)
+        rows = await connection.fetch(statement, *values)
         if limited:
             made = {row[0] for row in rows if row[1] is not None}
             await self._count_days(connection, [write for place, write in limited if place in made])
@@ -187,13 +231,32 @@ class PostgresLedger:
 
     # -- values and rows -----------------------------------------------------------------------------------------------
 
+    def _statement(
+        self,
+        lane: int,
+        writes: Sequence[Creation | Addition],
+        scopes: Scopes,
+        refused: Mapping[int, OverQuota | OverBudget],
+    ) -> tuple[str, Sequence[object]]:
+        """The statement of a batch, and its values. A batch without budgets has nothing to do with them."""
+        values, bookings = self._values(lane, writes, scopes, refused), _bookings(writes)
+        if not bookings:
+            return self._write_plain, values
+        made = [write for place, write in enumerate(writes) if place not in refused]
+        claims, charges = _claims(made), _charges(made)
+        self._grants.note((self.replica, lane), claims, charges)
+        accounts = [claim.account for claim in claims] + [charge.account for charge in charges]
+        self._changed.update(dict.fromkeys(accounts))
+        statement = self._write_lessons if any("agent" in row for row in bookings) else self._write_booked
+        return statement, (*values, _json(bookings))
+
     def _values(
         self,
         lane: int,
         writes: Sequence[Creation | Addition],
         scopes: Scopes,
-        refused: Mapping[int, OverQuota],
-    ) -> Iterable[object]:
+        refused: Mapping[int, OverQuota | OverBudget],
+    ) -> Sequence[object]:
         rows: list[Row] = []
         pages: list[bytes] = []
         bodies: list[bytes | None] = []
@@ -215,7 +278,7 @@ class PostgresLedger:
         return (_json(rows), pages, bodies, self._clock.now_ms(), *_files(writes), self.replica, lane, _usage(writes))
 
     def _outcomes(
-        self, writes: Sequence[Creation | Addition], rows: Sequence[Any], refused: Mapping[int, OverQuota]
+        self, writes: Sequence[Creation | Addition], rows: Sequence[Any], refused: Mapping[int, OverQuota | OverBudget]
     ) -> Sequence[Outcome]:
         outcomes: list[Outcome] = [AGAIN] * len(writes)
         for row in rows:
@@ -298,7 +361,12 @@ class PostgresLedger:
         if self._known != self._pool.history.number:
             self._known = self._pool.history.number
             self._scopes.clear()
+            self._grants.forget()
         return self._scopes
+
+    def forget_scopes(self) -> None:
+        """Forget the numbers of scopes: another process may have deleted their rows."""
+        self._scopes.clear()
 
     async def _add_scope(self, owner: str, agent: str) -> int:
         names = to_text(owner), to_text(agent)
@@ -313,36 +381,48 @@ class PostgresLedger:
         return number
 
     async def _refuse_excess(
-        self, connection: DatabaseConnection, writes: Sequence[tuple[int, Creation]]
-    ) -> dict[int, OverQuota]:
-        """The writes with a quota whose owner has no room, by their place. Until the end of the transaction nobody else
-        makes tasks of these owners.
+        self,
+        connection: DatabaseConnection,
+        lane: int,
+        writes: Sequence[tuple[int, Creation]],
+        charges: Sequence[Charge],
+    ) -> dict[int, OverQuota | OverBudget]:
+        """The writes for which their owner's quota or a budget has no room, by their place. Until the end of the
+        transaction nobody else makes tasks of these owners, or changes these accounts.
 
         A call that is repeated takes no room.
         """
-        days = sorted({(write.asked.quota.day, _owner(write)) for _, write in writes if write.asked.quota is not None})
-        await connection.execute(self._sql["lock_owners"], sorted({owner for _, owner in days}))
-        found = await connection.fetch(self._sql["used"], [owner for _, owner in days], [day for day, _ in days])
+        asked = {(bound.day, *_range(bound.of)) for _, write in writes for bound in _bounds(write)}
+        days = sorted(asked)
+        found: Sequence[Any] = ()
+        if days:
+            await connection.execute(self._sql["lock_owners"], sorted({first for _, first, _ in days}))
+            columns = [first for _, first, _ in days], [last for _, _, last in days], [day for day, _, _ in days]
+            found = await connection.fetch(self._sql["used"], *columns)
+        claimed = _claims([write for _, write in writes])
+        held = await self._grants.hold(connection, (self.replica, lane), claimed, charges)
         keys = [write.asked.dedupe.key for _, write in writes if write.asked.dedupe is not None]
         known = dict(await connection.fetch(self._sql["known_calls"], keys, self._clock.now_ms()))
         open_tasks = {owner: count for owner, _, count, _ in found}
         day_tasks = {(day, owner): count for owner, day, _, count in found}
-        room = Room(open_tasks.__getitem__, day_tasks.__getitem__)
-        refused: dict[int, OverQuota] = {}
+        room = Room(lambda of: open_tasks[_range(of)[0]], lambda of: day_tasks[of[0], _range(of[1])[0]])
+        refused: dict[int, OverQuota | OverBudget] = {}
         for place, write in writes:
-            owner, quota = _owner(write), write.asked.quota
+            owner, quota, claims = write.asked.head.owner, write.asked.quota, write.asked.claims
             if write.asked.dedupe is not None and _is_repeat(write.asked.dedupe, known):
                 continue
-            if (over := room.refusal(owner, quota)) is not None:
+            if (over := room.refusal(owner, quota) or held.refusal(claims)) is not None:
                 refused[place] = over
             else:
                 room.take(owner, quota, write.state)
+                held.claim(claims)
+        await self._grants.grant(connection, held)
         return refused
 
     async def _count_days(self, connection: DatabaseConnection, made: Sequence[Creation]) -> None:
-        """Count new tasks for the quota of their owner's day, if it has one."""
-        limited = [(write.asked.quota, _owner(write)) for write in made]
-        days = Counter((quota.day, owner) for quota, owner in limited if quota is not None and quota.max_daily_tasks)
+        """Count new tasks for the quotas of the days of their owners and teams, where they have one."""
+        limited = [bound for write in made for bound in _bounds(write) if bound.daily_tasks]
+        days = Counter((bound.day, _range(bound.of)[0]) for bound in limited)
         if days:
             ordered = sorted(days)
             columns = [day for day, _ in ordered], [owner for _, owner in ordered], [days[day] for day in ordered]
@@ -353,8 +433,13 @@ def _scope(write: Creation) -> tuple[str, str]:
     return write.asked.head.owner, write.asked.head.agent
 
 
-def _owner(write: Creation) -> str:
-    return to_text(write.asked.head.owner)
+def _bounds(write: Creation) -> list[QuotaBound]:
+    return bounds(write.asked.head.owner, write.asked.quota)
+
+
+def _range(whose: str | TeamMembers) -> tuple[str, str]:
+    first, last = owner_range(whose)
+    return to_text(first), to_text(last)
 
 
 def _creation_row(write: Creation) -> Row:
@@ -376,6 +461,7 @@ def _creation_row(write: Creation) -> Row:
         "dialect": to_text(head.dialect),
         "text": to_text(write.text),
         "key_id": to_text(head.key) if head.key else None,
+        "team": head.team or None,
         "read_seq": 0,
         "write": new.write,
     }
@@ -425,12 +511,6 @@ def _is_repeat(dedupe: Dedupe, known: Mapping[bytes, str | None]) -> bool:
     return dedupe.key in known and (dedupe.instead_of is None or known[dedupe.key] != to_text(dedupe.instead_of))
 
 
-def _needs_more(write: Creation | Addition) -> bool:
-    """Whether a write needs more than the statement of its batch."""
-    quota = write.asked.quota if isinstance(write, Creation) else None
-    return bool(write.asked.push is not None or write.asked.deliveries or quota is not None)
-
-
 def _all_again(writes: Sequence[Creation | Addition], error: StoreError) -> Sequence[Outcome]:
     """If one of the writes may have harmed the others, try each alone; otherwise raise the error."""
     cause = error.__cause__
@@ -446,7 +526,7 @@ def _json(rows: Sequence[Row]) -> str:
 def usage_rows(used: Iterable[Used], ended_ms: int, **more: int) -> list[Row]:
     """The rows of `used` for a run that ended at a time."""
     day = ended_ms // DAY_MS
-    return [{**asdict(each), "model": to_text(each.model), "day": day, **more} for each in used]
+    return [{**asdict(each), "model": to_text(each.name), "day": day, **more} for each in used]
 
 
 def _usage(writes: Sequence[Creation | Addition]) -> str:
@@ -456,6 +536,50 @@ def _usage(writes: Sequence[Creation | Addition]) -> str:
         if isinstance(write, Addition) and write.used:
             rows += usage_rows(write.used, write.asked.status_ms, place=place)
     return _json(rows)
+
+
+def _needs_more(write: Creation | Addition) -> bool:
+    """Whether a write needs more than a statement, whatever budgets have left."""
+    quota = write.asked.quota if isinstance(write, Creation) else None
+    return bool(write.asked.push is not None or write.asked.deliveries or quota is not None)
+
+
+def _claims(writes: Sequence[Creation | Addition]) -> list[BudgetClaim]:
+    return [claim for write in writes if isinstance(write, Creation) for claim in write.asked.claims]
+
+
+def _charges(writes: Sequence[Creation | Addition]) -> list[Charge]:
+    return [charge for write in writes if isinstance(write, Addition) for charge in write.asked.charges]
+
+
+def _bookings(writes: Sequence[Creation | Addition]) -> list[Row]:
+    """The rows of what new tasks claim of accounts, and of what those that end are charged."""
+    rows: list[Row] = []
+    for place, write in enumerate(writes):
+        if isinstance(write, Creation):
+            for claim in write.asked.claims:
+                held, most = claim.reservation, None if claim.limit is None else str(claim.limit)
+                rows.append(
+                    {
+                        "place": place,
+                        "account": to_text(held.account),
+                        "reserved": held.amount,
+                        "used": "0",
+                        "most": most,
+                    }
+                )
+        elif write.asked.charges:
+            for charge in write.asked.charges:
+                row: Row = {
+                    "place": place,
+                    "account": to_text(charge.account),
+                    "reserved": str(-charge.released),
+                    "used": str(charge.used),
+                }
+                if charge.agent:
+                    row["agent"], row["unit"] = to_text(charge.agent), charge.unit
+                rows.append(row)
+    return rows
 
 
 def _by_id(placed: tuple[int, Creation | Addition]) -> str:

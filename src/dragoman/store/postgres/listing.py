@@ -29,6 +29,7 @@ from dragoman.store.api import (
     Stored,
     StoreError,
     make_context_page,
+    owner_range,
 )
 from dragoman.store.damage import state_of
 from dragoman.store.files import leaving_out, putting_back
@@ -47,6 +48,7 @@ TYPES = {
     "max_bytes": "bigint",
     "files": "boolean",
     "owner": "text",
+    "last_owner": "text",
     "agent": "text",
     "context": "text",
     "many": "int",
@@ -131,7 +133,7 @@ class TaskLists:
         """Read the page of contexts that `query` asks for."""
         tasks = ListQuery(owner=query.owner, agent=query.agent, before=query.before, limit=query.scan_max)
         order = tasks.order.name.lower()
-        several = query.owner is Owners.ALL or query.agent is None
+        several = not isinstance(query.owner, str) or query.agent is None
         before = self._sql[f"before_{order}"] if query.before is not None else ""
         text = (
             self._sql["contexts"]
@@ -193,7 +195,7 @@ def _look(done: "Future[None]") -> None:
 def _page(sql: Mapping[str, str], query: ListQuery, name: str, *, files: bool) -> tuple[Any, ...]:
     """The statement `name` for a page, and its values."""
     in_context = query.context_id is not None
-    several = query.owner is Owners.ALL or query.agent is None
+    several = not isinstance(query.owner, str) or query.agent is None
     after = sql["after"] if query.status_after_ms is not None else ""
     order = query.order.name.lower()
     before = sql[f"before_{order}"] if query.before is not None else ""
@@ -214,7 +216,7 @@ def _page(sql: Mapping[str, str], query: ListQuery, name: str, *, files: bool) -
 
 def _scopes(sql: Mapping[str, str], query: ListQuery) -> str:
     """The condition for the scopes of a query."""
-    of_owner = [] if query.owner is Owners.ALL else [sql["of_owner"]]
+    of_owner = [] if query.owner is Owners.ALL else [sql["of_owner" if isinstance(query.owner, str) else "of_owners"]]
     return " AND ".join([*of_owner, *([] if query.agent is None else [sql["of_agent"]])]) or "true"
 
 
@@ -226,8 +228,10 @@ def _states(query: ListQuery) -> list[int]:
 def _bind(text: str, query: ListQuery, *, files: bool = False) -> tuple[Any, ...]:
     """The statement with numbers for names, and the values that it names in their order."""
     before_ms, before_id = query.before or (0, "")
+    first, last = owner_range(query.owner)
     values = {
-        "owner": query.owner if isinstance(query.owner, Owners) else to_text(query.owner),
+        "owner": to_text(first),
+        "last_owner": to_text(last),
         "agent": None if query.agent is None else to_text(query.agent),
         "context": None if query.context_id is None else to_text(query.context_id),
         "states": _states(query),

@@ -172,6 +172,10 @@ SELECT scope, number, '', 0, n0, n1, n2, n3, n4, n5, n6, n7 FROM made JOIN large
 -- Only the scopes of an owner.
 o.owner = :owner
 
+-- name: of_owners
+-- Only the scopes of a range of owners.
+o.owner BETWEEN :owner AND :last_owner
+
 -- name: of_agent
 -- Only the scopes of an agent.
 o.agent = :agent

@@ -29,6 +29,12 @@ SELECT w.id FROM unnest($1::text[]) AS w (id) WHERE NOT EXISTS (SELECT FROM drag
 -- Tasks leased to $1.
 SELECT id FROM dragoman.tasks WHERE state < 4 AND (state < 2 OR holder IS NOT NULL) AND holder = $1;
 
+-- name: leased_of
+-- Tasks of the agents $1 that replicas and workers have, at most $2.
+SELECT id, agent, holder FROM dragoman.tasks
+WHERE state < 2 AND (state < 2 OR holder IS NOT NULL) AND holder IS NOT NULL AND holder NOT IN ('asleep', 'aside')
+    AND agent = ANY ($1::text[]) ORDER BY task LIMIT $2;
+
 -- name: offered
 -- Tasks that were offered to $1, which has not accepted them yet.
 SELECT id FROM dragoman.tasks WHERE state < 4 AND offered_until_ms IS NOT NULL AND holder = $1;

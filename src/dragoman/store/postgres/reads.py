@@ -17,7 +17,7 @@ from dragoman.model.events import Event, Logged
 from dragoman.model.message import Part
 from dragoman.model.parts import Swaps, every_part, everywhere, swap_event, swap_record
 from dragoman.model.task import Record, TaskHead, TaskState
-from dragoman.store.api import Repeat, Stored, Unknown
+from dragoman.store.api import Repeat, Stored, Unknown, Whose
 from dragoman.store.codec import Codec, DamagedRow, Page, SkippedChunk, check_state
 from dragoman.store.damage import DamageLog, RowFacts, bare_record, state_of
 from dragoman.store.files import file_bytes, kept_apart, putting_back
@@ -154,7 +154,7 @@ class PostgresReads:
             return await self.load(task_id)
         return replace(stored, after=after, snapshot_bytes=row["snapshot_bytes"] or 0)
 
-    async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None = None) -> Stored | int | None:
+    async def find(self, task_id: str, owner: Whose, agent: str, bytes_max: int | None = None) -> Stored | int | None:
         """As the protocol says."""
         self._door()
         row = await self._finder.find(task_id, owner, agent, bytes_max)

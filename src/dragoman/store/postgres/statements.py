@@ -3,11 +3,14 @@
 Invariant: each statement has a snapshot of its own, and a batch of writes is one transaction.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 from dragoman.store.postgres.database.opening import PostgresDoor
 from dragoman.store.postgres.database.statements import from_text, in_schema, read_statements, to_text
-from dragoman.store.sql.statements import Value, statements_for_postgres
+from dragoman.store.sql.statements import Procedure, Value, statements_for_postgres
+
+T = TypeVar("T")
 
 
 class PostgresStatements:
@@ -16,7 +19,7 @@ class PostgresStatements:
     def __init__(self, door: PostgresDoor, schema: str) -> None:
         self._door = door
         self._sql = {name: in_schema(sql, schema) for name, sql in statements_for_postgres().items()}
-        for name in ("audit", "figures", "looks", "outbox"):
+        for name in ("audit", "figures", "looks", "outbox", "principals"):
             self._sql |= read_statements(f"{name}.sql", schema)
 
     async def point(self, name: str, *values: Value) -> Any:
@@ -44,6 +47,19 @@ class PostgresStatements:
                 if not returned:
                     break
         return returned
+
+    async def carry_out(self, procedure: Callable[[], Procedure[T]]) -> T:
+        """As the protocol says. An exception in it undoes the transaction."""
+        steps, outcome = procedure(), None
+        async with self._door().transaction() as connection:
+            try:
+                name, *values = next(steps)
+                while True:
+                    rows = await connection.fetch(self._sql[name], *map(_encode, values))
+                    name, *values = steps.send([tuple(map(_decode, row)) for row in rows])
+            except StopIteration as end:
+                outcome = end.value
+        return cast("T", outcome)
 
 
 def _encode(value: Value) -> object:

@@ -31,12 +31,14 @@ from dragoman.store.api import (
     Unknown,
 )
 from dragoman.store.audit import AuditTrail
+from dragoman.store.budgets import BudgetBook
 from dragoman.store.codec import Codec
 from dragoman.store.damage import DamageLog
 from dragoman.store.encoder import Encoder, note_files
 from dragoman.store.figures import StoreFigures
 from dragoman.store.files import TaskFiles
 from dragoman.store.keyring import KeyRing
+from dragoman.store.operator_records import OperatorRecords
 from dragoman.store.outage import WriteRecord
 from dragoman.store.outbox import Outbox
 from dragoman.store.postgres.audit_trail import AuditWriter
@@ -49,6 +51,7 @@ from dragoman.store.postgres.database.statements import from_text, read_statemen
 from dragoman.store.postgres.ledger import Again, PostgresLedger
 from dragoman.store.postgres.listing import TaskLists
 from dragoman.store.postgres.outbox import PostgresOutbox
+from dragoman.store.postgres.principals import DatabaseScopes
 from dragoman.store.postgres.reads import PostgresReads
 from dragoman.store.postgres.replicas import SharedReplicas
 from dragoman.store.postgres.shared import SharedRows
@@ -57,17 +60,25 @@ from dragoman.store.postgres.submission import Submission
 from dragoman.store.postgres.sweep import delete_tasks, sweep
 from dragoman.store.postgres.worker_leases import LeaseRows
 from dragoman.store.postgres.writer import PostgresWriter
+from dragoman.store.principals import PrincipalRows
 from dragoman.store.receipts import Receipts
 from dragoman.store.replicas import Heartbeat, Replicas
 from dragoman.store.retention import Horizon
 from dragoman.store.shared import Shared
 from dragoman.store.sql.audit import AuditTable
+from dragoman.store.sql.budgets import BudgetTable
 from dragoman.store.sql.figures import read_figures
 from dragoman.store.sql.keys import KeyTable
+from dragoman.store.sql.operator_records import RecordTable
 from dragoman.store.sql.outbox import OutboxTables
+from dragoman.store.sql.principals import PrincipalTable
 from dragoman.store.sql.receipts import ReceiptTable
+from dragoman.store.sql.state import StateTable
 from dragoman.store.sql.tasks import TaskTable
+from dragoman.store.sql.teams import TeamTable
 from dragoman.store.sql.usage import UsageTable
+from dragoman.store.state import StateStore
+from dragoman.store.team_rows import TeamRows
 from dragoman.store.usage import AnswerUsage, UsageBook
 from dragoman.store.worker_leases import WorkerLeases
 from dragoman.store.writes import Addition
@@ -100,12 +111,19 @@ class PostgresStore:
         self._statements = statements = PostgresStatements(door, self._address.schema)
         self.shared: Shared = SharedRows(door, self._address.schema)
         self.worker_leases: WorkerLeases = LeaseRows(door, self._address.schema)
+        self.state: StateStore = StateTable(statements, clock, self.worker_leases)
+        self.operator_records: OperatorRecords = RecordTable(statements, clock)
         self.keys: KeyRing = KeyTable(statements, self._damage)
         self._webhooks = PostgresOutbox(door, submission.start, clock, self._replicas.current, self._address.schema)
         self.outbox: Outbox = OutboxTables(statements, self._webhooks, self._damage)
         self.receipts: Receipts = ReceiptTable(statements)
+        self.teams: TeamRows = TeamTable(statements)
+        self.principals: PrincipalRows
+        self.principals = PrincipalTable(statements, DatabaseScopes(statements, submission))
         self.usage: UsageBook
         self.usage = self._usage = UsageTable(statements, submission.add_answers)
+        self.budgets: BudgetBook
+        self.budgets = self._budgets = BudgetTable(statements)
         entries = AuditWriter(door, submission.start_audit, self._address.schema)
         self.audit: AuditTrail = AuditTable(statements, entries.add)
         self._codec = Codec()
@@ -124,9 +142,9 @@ class PostgresStore:
         looks = TaskTable(statements, reads)
         self.search, self.changes = looks.search, looks.changes
         self.queued, self.missing = looks.queued, looks.missing
-        self.leased, self.cancels = looks.leased, looks.cancels
+        self.leased, self.leased_of, self.cancels = looks.leased, looks.leased_of, looks.cancels
         self.children, self.asking = looks.children, looks.asking
-        self.orphans, self.overdue = looks.orphans, looks.overdue
+        self.orphans, self.overdue, self.next_wake = looks.orphans, looks.overdue, looks.next_wake
         self._sweeps = read_statements("sweep.sql", self._address.schema)
         self._opened: StoreParts | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -136,7 +154,15 @@ class PostgresStore:
         pool = await open_pool(self._address, self._history)
         self._reads.open()
         self._replicas.open(holder)
-        ledger = PostgresLedger(pool, self._sql, self._codec, self.clock, self._replicas.own_id, self._webhooks.tell)
+        ledger = PostgresLedger(
+            pool,
+            self._sql,
+            self._codec,
+            self.clock,
+            self._replicas.own_id,
+            self._webhooks.tell,
+            self._budgets.changed,
+        )
         writer = PostgresWriter(ledger, self.clock, self.writing, self._address.shown)
         self._opened = StoreParts(pool, ledger, writer)
         self._pool.open(pool)
@@ -232,6 +258,24 @@ class PostgresStore:
         queued: bool = True,
     ) -> tuple[Stored, ...]:
         """Those who have not beaten in time are declared dead before."""
+        return await self._claim(holder, limit, agents, absent_s, queued=queued)
+
+    async def claim_woken(
+        self, holder: str, limit: int, agents: Collection[str] | None, absent_s: float = AGENT_ABSENT_S
+    ) -> tuple[Stored, ...]:
+        """As `claim`."""
+        return await self._claim(holder, limit, agents, absent_s, woken=True)
+
+    async def _claim(
+        self,
+        holder: str,
+        limit: int,
+        agents: Collection[str] | None,
+        absent_s: float,
+        *,
+        queued: bool = False,
+        woken: bool = False,
+    ) -> tuple[Stored, ...]:
         if not await self.replicas.alive(holder):
             raise StoreError(f"store {self._address.shown!r}: {holder} has not joined it")
         await self._replicas.bury()
@@ -239,7 +283,7 @@ class PostgresStore:
 
         async def run() -> list[int]:
             now_ms = self.clock.now_ms()
-            values = holder, limit, now_ms, wanted, now_ms + BEGIN_MS, absent_s, queued
+            values = holder, limit, now_ms, wanted, now_ms + BEGIN_MS, absent_s, queued, woken
             return [row[0] for row in await self._pool().write(self._sql["claim"], *values)]
 
         claimed: list[int] = await self._submit(run)
@@ -251,7 +295,8 @@ class PostgresStore:
         replica = self._open().ledger.replica
 
         async def run() -> int:
-            return await sweep(self._pool(), self._sweeps, replica, horizon, self._webhooks.remove_webhooks)
+            remove, charges = self._webhooks.remove_webhooks, self._codec.charges
+            return await sweep(self._pool(), self._sweeps, replica, horizon, remove, charges)
 
         deleted: int = await self._submit(run)
         return deleted

@@ -48,6 +48,11 @@ class Submission:
         """Count direct answers that are not stored. Raises StoreError, OutcomeUnknown."""
         await self.start(lambda: self._count(gathered))
 
+    def forget_scopes(self) -> None:
+        """Forget the numbers of scopes: see `PostgresLedger.forget_scopes`."""
+        if self._ways is not None:
+            self._ways[0].forget_scopes()
+
     async def _count(self, gathered: Sequence[AnswerUsage]) -> None:
         if self._ways is None:
             raise self._door.not_open()

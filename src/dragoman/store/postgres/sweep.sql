@@ -3,7 +3,8 @@
 -- name: sweep_tasks
 -- Delete at most $3 tasks of one kind (0 interrupted, 1 terminal, 2 terminal without log) with a status older than $2, oldest
 -- first, with all that belongs to them. One that was delegated by a task that has not ended is left: that one may not have read
--- its outcome yet. Returns how many rows, and the tasks that have webhooks.
+-- its outcome yet. Returns how many rows, the tasks that have webhooks, the scopes and contexts of all, and the heads of those
+-- that have not ended.
 WITH old AS MATERIALIZED (
     SELECT t.task FROM dragoman.tasks t
     WHERE t.state > 1 AND (CASE WHEN t.state < 4 THEN 0 WHEN t.pruned THEN 2 ELSE 1 END) = $1 AND t.status_ms < $2
@@ -11,7 +12,7 @@ WITH old AS MATERIALIZED (
     ORDER BY t.status_ms LIMIT $3 FOR UPDATE OF t SKIP LOCKED
 ), gone AS (
     DELETE FROM dragoman.tasks t USING old WHERE t.task = ANY (ARRAY[old.task])
-    RETURNING t.task, t.scope, t.context, t.state, t.pushed
+    RETURNING t.task, t.scope, t.context, t.state, t.pushed, CASE WHEN t.state < 4 THEN t.head END AS open
 ), pages AS (
     DELETE FROM dragoman.pages p USING old WHERE p.task = ANY (ARRAY[old.task]) RETURNING 1
 ), snapshots AS (
@@ -20,6 +21,8 @@ WITH old AS MATERIALIZED (
     DELETE FROM dragoman.files f USING old WHERE f.task = ANY (ARRAY[old.task]) RETURNING 1
 ), receipts AS (
     DELETE FROM dragoman.receipts r USING old WHERE r.task = ANY (ARRAY[old.task])
+), acts AS (
+    DELETE FROM dragoman.state_acts a USING old WHERE a.task = ANY (ARRAY[old.task])
 ), counted AS (
     INSERT INTO dragoman.counts (scope, context, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
     SELECT scope, number, $4, $5, -count(*) FILTER (WHERE state = 0), -count(*) FILTER (WHERE state = 1),
@@ -35,11 +38,23 @@ WITH old AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM pages) + (SELECT count(*) FROM snapshots)
         + (SELECT count(*) FROM files),
-    (SELECT count(*) FROM gone), ARRAY(SELECT task FROM gone WHERE pushed);
+    (SELECT count(*) FROM gone), ARRAY(SELECT task FROM gone WHERE pushed),
+    ARRAY(SELECT scope FROM gone ORDER BY task), ARRAY(SELECT context FROM gone ORDER BY task),
+    ARRAY(SELECT open FROM gone WHERE open IS NOT NULL);
+
+-- name: charge_deleted
+-- Charge accounts for tasks that are deleted before their end, in the row of this lane: $2 is what they reserve no longer, $3
+-- their cost.
+INSERT INTO dragoman.budget_balances AS b (account, replica, lane, granted, used, reserved)
+SELECT v.account, $4, $5::smallint, '0', v.used, (-(v.released::numeric))::text
+FROM unnest($1::text[], $2::text[], $3::text[]) AS v (account, released, used) ORDER BY v.account
+ON CONFLICT (account, replica, lane) DO UPDATE SET used = (b.used::numeric + excluded.used::numeric)::text,
+    reserved = (b.reserved::numeric + excluded.reserved::numeric)::text;
 
 -- name: delete_tasks
--- Delete those of the tasks $1 that have ended, with all that belongs to them. Returns their ids, and the tasks that have
--- webhooks. The remembered calls are found by reading all of them: only operators ask, and calls expire within minutes.
+-- Delete those of the tasks $1 that have ended, with all that belongs to them. Returns their ids, the tasks that have webhooks,
+-- and the scopes and contexts of all. The remembered calls are found by reading all of them: only operators ask, and calls
+-- expire within minutes.
 WITH old AS MATERIALIZED (
     SELECT task, id FROM dragoman.tasks WHERE id = ANY ($1::text[]) AND state > 3 ORDER BY id FOR UPDATE
 ), gone AS (
@@ -53,6 +68,8 @@ WITH old AS MATERIALIZED (
     DELETE FROM dragoman.files f USING old WHERE f.task = ANY (ARRAY[old.task]) RETURNING 1
 ), receipts AS (
     DELETE FROM dragoman.receipts r USING old WHERE r.task = ANY (ARRAY[old.task])
+), acts AS (
+    DELETE FROM dragoman.state_acts a USING old WHERE a.task = ANY (ARRAY[old.task])
 ), calls AS (
     DELETE FROM dragoman.calls c USING old WHERE c.task_id = old.id RETURNING 1
 ), counted AS (
@@ -68,7 +85,25 @@ WITH old AS MATERIALIZED (
         n2 = counts.n2 + excluded.n2, n3 = counts.n3 + excluded.n3, n4 = counts.n4 + excluded.n4,
         n5 = counts.n5 + excluded.n5, n6 = counts.n6 + excluded.n6, n7 = counts.n7 + excluded.n7
 )
-SELECT ARRAY(SELECT id FROM gone ORDER BY id), ARRAY(SELECT task FROM gone WHERE pushed);
+SELECT ARRAY(SELECT id FROM gone ORDER BY id), ARRAY(SELECT task FROM gone WHERE pushed),
+    ARRAY(SELECT scope FROM gone ORDER BY task), ARRAY(SELECT context FROM gone ORDER BY task);
+
+-- name: hold_conversations
+-- The spaces of state of the contexts $2 in the scopes $1, kept until the end of the transaction. Two that delete the last tasks
+-- of one context look at its tasks one after the other, so that the second one sees that there are none.
+SELECT p.space FROM unnest($1::integer[], $2::text[]) AS v (scope, context)
+JOIN dragoman.scopes s ON s.scope = v.scope
+JOIN dragoman.state_spaces p ON p.agent = s.agent AND p.owner = s.owner AND p.context = v.context AND p.ended = 0
+WHERE v.context <> '' ORDER BY p.space FOR UPDATE OF p;
+
+-- name: end_conversations
+-- End those of the spaces $1 whose conversation has no tasks left. The order is that of the index of contexts: without one, the
+-- planner would read all tasks where it expects to meet one of the conversation early.
+UPDATE dragoman.state_spaces p SET ended = 1 WHERE p.space = ANY ($1::bigint[]) AND p.ended = 0 AND (
+    SELECT t.task FROM dragoman.tasks t
+    WHERE t.scope = (SELECT s.scope FROM dragoman.scopes s WHERE s.agent = p.agent AND s.owner = p.owner)
+        AND t.context = p.context
+    ORDER BY t.scope, t.context, t.status_ms LIMIT 1) IS NULL;
 
 -- name: sweep_logs
 -- Delete the logs of at most $2 terminal tasks with a status older than $1, oldest first. A task without a snapshot keeps its
@@ -136,6 +171,26 @@ WITH empty AS (
 )
 SELECT count(*) FROM empty;
 
+-- name: merge_balances
+-- Add up at most $1 balances of replicas that are gone in the ones without a name, to which nothing is granted. Returns how many.
+-- This reads all balances.
+WITH old AS MATERIALIZED (
+    SELECT account, replica, lane FROM dragoman.budget_balances b WHERE replica <> ''
+        AND NOT EXISTS (SELECT FROM dragoman.replicas r WHERE r.id = b.replica AND NOT r.dead)
+    ORDER BY account, replica, lane LIMIT $1 FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM dragoman.budget_balances b USING old
+    WHERE b.account = old.account AND b.replica = old.replica AND b.lane = old.lane
+    RETURNING b.*
+), merged AS (
+    INSERT INTO dragoman.budget_balances AS b (account, replica, lane, granted, used, reserved)
+    SELECT account, '', 0, '0', sum(used::numeric)::text, sum(reserved::numeric)::text
+    FROM gone GROUP BY account ORDER BY account
+    ON CONFLICT (account, replica, lane) DO UPDATE SET used = (b.used::numeric + excluded.used::numeric)::text,
+        reserved = (b.reserved::numeric + excluded.reserved::numeric)::text
+)
+SELECT count(*) FROM gone;
+
 -- name: merge_usage
 -- Add up at most $1 sums of days of replicas that are gone in the ones without a name. Returns how many. This reads all sums.
 WITH old AS MATERIALIZED (
@@ -148,10 +203,11 @@ WITH old AS MATERIALIZED (
     RETURNING u.*
 ), merged AS (
     INSERT INTO dragoman.usage_days (day, scope, model, replica, lane, runs, tasks, messages, reported,
-        input_tokens, output_tokens, total_tokens, duration_ms)
+        input_tokens, output_tokens, total_tokens, duration_ms, cached_tokens, uncertain, waited_ms)
     SELECT day, scope, model, '', 0, sum(runs), sum(tasks), sum(messages), sum(reported),
         least(sum(input_tokens), 9007199254740991), least(sum(output_tokens), 9007199254740991),
-        least(sum(total_tokens), 9007199254740991), sum(duration_ms)
+        least(sum(total_tokens), 9007199254740991), sum(duration_ms), least(sum(cached_tokens), 9007199254740991),
+        sum(uncertain), sum(waited_ms)
     FROM gone GROUP BY day, scope, model ORDER BY day, scope, model
     ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = usage_days.runs + excluded.runs,
         tasks = usage_days.tasks + excluded.tasks, messages = usage_days.messages + excluded.messages,
@@ -159,6 +215,8 @@ WITH old AS MATERIALIZED (
         input_tokens = least(usage_days.input_tokens + excluded.input_tokens, 9007199254740991),
         output_tokens = least(usage_days.output_tokens + excluded.output_tokens, 9007199254740991),
         total_tokens = least(usage_days.total_tokens + excluded.total_tokens, 9007199254740991),
-        duration_ms = usage_days.duration_ms + excluded.duration_ms
+        duration_ms = usage_days.duration_ms + excluded.duration_ms,
+        cached_tokens = least(usage_days.cached_tokens + excluded.cached_tokens, 9007199254740991),
+        uncertain = usage_days.uncertain + excluded.uncertain, waited_ms = usage_days.waited_ms + excluded.waited_ms
 )
 SELECT count(*) FROM gone;

@@ -28,13 +28,13 @@ WITH v AS (
         json_to_recordset($1::json) AS (place int, id text, events int, state smallint, status_ms bigint, holder text,
             files boolean, write bigint, key bytea, digest bytea, expires_ms bigint, instead_of text,
             scope int, allowed boolean, agent text, context text, epoch int, pushed boolean, parent text, deadline_ms bigint,
-            dialect text, text text, key_id text, ends_lease boolean, keeper text, offered_until_ms bigint, run_epoch int, expected_seq bigint,
+            dialect text, text text, key_id text, team text, ends_lease boolean, keeper text, offered_until_ms bigint, run_epoch int, expected_seq bigint,
             expected_epoch int, read_seq bigint, webhooks int, to_worker boolean, lease_act smallint, lease_token text,
             lease_version int, lease_reports int, lease_questions int, lease_over boolean, lease_ms bigint, lease_deadline_ms bigint, lease text,
             lease_agent text, dated boolean),
         unnest($2::bytea[], $3::bytea[])
     ) AS v (place, id, events, state, status_ms, holder, files, write, key, digest, expires_ms, instead_of, scope, allowed,
-        agent, context, epoch, pushed, parent, deadline_ms, dialect, text, key_id, ends_lease,
+        agent, context, epoch, pushed, parent, deadline_ms, dialect, text, key_id, team, ends_lease,
         keeper, offered_until_ms, run_epoch, expected_seq,
         expected_epoch, read_seq, webhooks, to_worker, lease_act, lease_token, lease_version, lease_reports, lease_questions,
         lease_over, lease_ms, lease_deadline_ms, lease, lease_agent, dated, page, body)
@@ -59,9 +59,9 @@ WITH v AS (
             AND p.task = t.task AND p.first_seq > v.read_seq) m ON true
 ), made AS (
     INSERT INTO dragoman.tasks (id, scope, agent, context, state, status_ms, seq, epoch, holder, log_bytes, files, head,
-        pushed, parent, deadline_ms, dialect, text, key)
+        pushed, parent, deadline_ms, dialect, text, key, team)
     SELECT id, scope, agent, context, state, status_ms, events, epoch, holder, octet_length(page), files, body, pushed,
-        parent, deadline_ms, dialect, text, key_id
+        parent, deadline_ms, dialect, text, key_id, team
     FROM cur WHERE scope IS NOT NULL AND task IS NULL AND call_digest IS NULL AND allowed
     RETURNING task, id
 ), moved AS (
@@ -164,12 +164,14 @@ WITH v AS (
         n5 = counts.n5 + excluded.n5, n6 = counts.n6 + excluded.n6, n7 = counts.n7 + excluded.n7
 ), used AS (
     INSERT INTO dragoman.usage_days (day, scope, model, replica, lane, runs, tasks, messages, reported,
-        input_tokens, output_tokens, total_tokens, duration_ms)
+        input_tokens, output_tokens, total_tokens, duration_ms, cached_tokens, uncertain, waited_ms)
     SELECT u.day, done.scope, u.model, $8, $9, sum(u.runs), sum(u.tasks), sum(u.messages), sum(u.reported),
         least(sum(u.input_tokens), 9007199254740991), least(sum(u.output_tokens), 9007199254740991),
-        least(sum(u.total_tokens), 9007199254740991), sum(u.duration_ms)
+        least(sum(u.total_tokens), 9007199254740991), sum(u.duration_ms),
+        least(sum(u.cached_tokens), 9007199254740991), sum(u.uncertain), sum(u.waited_ms)
     FROM json_to_recordset($10::json) AS u (place int, day int, model text, runs int, tasks int, messages int, reported int,
-        input_tokens bigint, output_tokens bigint, total_tokens bigint, duration_ms bigint)
+        input_tokens bigint, output_tokens bigint, total_tokens bigint, duration_ms bigint, cached_tokens bigint,
+        uncertain int, waited_ms bigint)
     JOIN done ON done.place = u.place
     GROUP BY u.day, done.scope, u.model ORDER BY u.day, done.scope, u.model
     ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = usage_days.runs + excluded.runs,
@@ -178,15 +180,85 @@ WITH v AS (
         input_tokens = least(usage_days.input_tokens + excluded.input_tokens, 9007199254740991),
         output_tokens = least(usage_days.output_tokens + excluded.output_tokens, 9007199254740991),
         total_tokens = least(usage_days.total_tokens + excluded.total_tokens, 9007199254740991),
-        duration_ms = usage_days.duration_ms + excluded.duration_ms
-)
+        duration_ms = usage_days.duration_ms + excluded.duration_ms,
+        cached_tokens = least(usage_days.cached_tokens + excluded.cached_tokens, 9007199254740991),
+        uncertain = usage_days.uncertain + excluded.uncertain, waited_ms = usage_days.waited_ms + excluded.waited_ms
+)BOOKINGS
 SELECT cur.place, done.task, done.seq, done.epoch, cur.earlier_seq, cur.earlier_epoch, cur.call_task, cur.call_digest,
     cur.call_seq, cur.call_answer, cur.old_state, cur.old_seq, cur.old_epoch, cur.leased, cur.webhooks_version,
     cur.lease_runs AND cur.known_token = cur.lease_token, cur.missed, done.log_bytes,
     1 / ((SELECT count(*) FROM holding) = (SELECT count(*) FROM granted) + (SELECT count(*) FROM changed))::int,
     1 / ((SELECT count(*) FROM resuming) = (SELECT count(*) FROM resumed))::int,
-    1 / ((SELECT count(*) FROM done WHERE key IS NOT NULL) = (SELECT count(*) FROM called))::int
+    1 / ((SELECT count(*) FROM done WHERE key IS NOT NULL) = (SELECT count(*) FROM called))::intBOOKED
 FROM cur LEFT JOIN done USING (place);
+
+-- name: bookings
+-- The part of `write`, in the place of BOOKINGS, that books in accounts of budgets: what new tasks claim and those that end are
+-- charged, $11. Each account is changed once, in the row of this lane, which is there and for which nobody else waits. `most` is
+-- the limit of an account, if a task claims of it: then the row is left out if that goes beyond what this lane was granted by
+-- that limit, and the statement undoes itself.
+, booking AS MATERIALIZED (
+    SELECT k.account, sum(k.reserved) AS reserved, sum(k.used) AS used, max(k.most) AS most
+    FROM json_to_recordset($11::json) AS k (place int, account text, reserved numeric, used numeric, most text)
+    JOIN done ON done.place = k.place GROUP BY k.account ORDER BY k.account
+), booked AS (
+    UPDATE dragoman.budget_balances b SET used = (b.used::numeric + n.used)::text, reserved = (b.reserved::numeric + n.reserved)::text
+    FROM booking n
+    WHERE b.account = ANY (ARRAY[n.account]) AND b.replica = $8 AND b.lane = $9::smallint AND (n.most IS NULL OR (b.most = n.most
+        AND b.used::numeric + b.reserved::numeric + n.used + n.reserved <= b.granted::numeric))
+    RETURNING b.account
+);
+
+-- name: lessons
+-- The part after that, if tasks that end show what those of their agents cost: the latest costs come first.
+, learnt AS (
+    INSERT INTO dragoman.budget_lessons AS l (agent, unit, costs)
+    SELECT k.agent, k.unit, (array_agg(k.used ORDER BY k.place DESC))[1:100]
+    FROM json_to_recordset($11::json) AS k (place int, used text, agent text, unit text)
+    JOIN done ON done.place = k.place WHERE k.agent IS NOT NULL GROUP BY k.agent, k.unit ORDER BY k.agent, k.unit
+    ON CONFLICT (agent, unit) DO UPDATE SET costs = (excluded.costs || l.costs)[1:100]
+);
+
+-- name: booked
+-- The part of `write`, in the place of BOOKED, that undoes it if a claim goes beyond its limit.
+, 1 / ((SELECT count(*) FROM booking) = (SELECT count(*) FROM booked))::int;
+
+-- name: add_balances
+-- Make the rows of a lane for accounts, unless they are there. Nothing is granted to them.
+INSERT INTO dragoman.budget_balances (account, replica, lane, granted, used, reserved)
+SELECT v.account, $2, $3::smallint, '0', '0', '0' FROM unnest($1::text[]) AS v (account) ORDER BY v.account
+ON CONFLICT DO NOTHING;
+
+-- name: open_accounts
+-- Open accounts, unless they are open, and hold them until the end of the transaction: nobody else grants parts of them.
+-- Returns the limits by which parts were granted last.
+INSERT INTO dragoman.budget_accounts AS b (account, budget, member, owner, unit, ends_ms, expires_ms, warned, told)
+SELECT account, budget, member, owner, unit, ends_ms, expires_ms, 0, 0
+FROM json_to_recordset($1::json) AS k (account text, budget text, member text, owner text, unit text, ends_ms bigint,
+    expires_ms bigint) ORDER BY account
+ON CONFLICT (account) DO UPDATE SET expires_ms = greatest(b.expires_ms, excluded.expires_ms)
+RETURNING account, most;
+
+-- name: read_balances
+-- The balances of accounts.
+SELECT account, replica, lane, granted, used, reserved FROM dragoman.budget_balances WHERE account = ANY ($1::text[]);
+
+-- name: lock_balances
+-- The same, and nobody else changes them until the end of the transaction.
+SELECT account, replica, lane, granted, used, reserved FROM dragoman.budget_balances WHERE account = ANY ($1::text[])
+ORDER BY account, replica, lane FOR UPDATE;
+
+-- name: grant_balances
+-- Put what lanes of replicas are granted of accounts, by a limit.
+INSERT INTO dragoman.budget_balances (account, replica, lane, granted, most, used, reserved)
+SELECT account, replica, lane, granted, most, '0', '0' FROM json_to_recordset($1::json) AS k (account text, replica text,
+    lane smallint, granted text, most text) ORDER BY account, replica, lane
+ON CONFLICT (account, replica, lane) DO UPDATE SET granted = excluded.granted, most = excluded.most;
+
+-- name: limit_accounts
+-- Note the limits by which parts of accounts are granted from now on.
+UPDATE dragoman.budget_accounts a SET most = k.most
+FROM json_to_recordset($1::json) AS k (account text, most text) WHERE a.account = k.account;
 
 -- name: lock_task
 -- Keep everybody else from changing a task until the end of the transaction.
@@ -206,11 +278,12 @@ WITH kept AS (
     RETURNING true
 ), used AS (
     INSERT INTO dragoman.usage_days (day, scope, model, replica, lane, runs, tasks, messages, reported,
-        input_tokens, output_tokens, total_tokens, duration_ms)
+        input_tokens, output_tokens, total_tokens, duration_ms, cached_tokens, uncertain, waited_ms)
     SELECT u.day, u.scope, u.model, $8, $9::smallint, u.runs, u.tasks, u.messages, u.reported,
-        u.input_tokens, u.output_tokens, u.total_tokens, u.duration_ms
+        u.input_tokens, u.output_tokens, u.total_tokens, u.duration_ms, u.cached_tokens, u.uncertain, u.waited_ms
     FROM json_to_recordset($7::json) AS u (day int, scope int, model text, runs int, tasks int, messages int, reported int,
-        input_tokens bigint, output_tokens bigint, total_tokens bigint, duration_ms bigint)
+        input_tokens bigint, output_tokens bigint, total_tokens bigint, duration_ms bigint, cached_tokens bigint,
+        uncertain int, waited_ms bigint)
     WHERE EXISTS (SELECT FROM kept) ORDER BY u.model
     ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = usage_days.runs + excluded.runs,
         tasks = usage_days.tasks + excluded.tasks, messages = usage_days.messages + excluded.messages,
@@ -218,19 +291,23 @@ WITH kept AS (
         input_tokens = least(usage_days.input_tokens + excluded.input_tokens, 9007199254740991),
         output_tokens = least(usage_days.output_tokens + excluded.output_tokens, 9007199254740991),
         total_tokens = least(usage_days.total_tokens + excluded.total_tokens, 9007199254740991),
-        duration_ms = usage_days.duration_ms + excluded.duration_ms
+        duration_ms = usage_days.duration_ms + excluded.duration_ms,
+        cached_tokens = least(usage_days.cached_tokens + excluded.cached_tokens, 9007199254740991),
+        uncertain = usage_days.uncertain + excluded.uncertain, waited_ms = usage_days.waited_ms + excluded.waited_ms
 )
 SELECT true FROM kept;
 
 -- name: count_answers
 -- Count what direct answers that are not remembered used.
 INSERT INTO dragoman.usage_days (day, scope, model, replica, lane, runs, tasks, messages, reported,
-    input_tokens, output_tokens, total_tokens, duration_ms)
+    input_tokens, output_tokens, total_tokens, duration_ms, cached_tokens, uncertain, waited_ms)
 SELECT u.day, u.scope, u.model, $2, $3::smallint, sum(u.runs), sum(u.tasks), sum(u.messages), sum(u.reported),
     least(sum(u.input_tokens), 9007199254740991), least(sum(u.output_tokens), 9007199254740991),
-    least(sum(u.total_tokens), 9007199254740991), sum(u.duration_ms)
+    least(sum(u.total_tokens), 9007199254740991), sum(u.duration_ms),
+    least(sum(u.cached_tokens), 9007199254740991), sum(u.uncertain), sum(u.waited_ms)
 FROM json_to_recordset($1::json) AS u (day int, scope int, model text, runs int, tasks int, messages int, reported int,
-    input_tokens bigint, output_tokens bigint, total_tokens bigint, duration_ms bigint)
+    input_tokens bigint, output_tokens bigint, total_tokens bigint, duration_ms bigint, cached_tokens bigint,
+    uncertain int, waited_ms bigint)
 GROUP BY u.day, u.scope, u.model ORDER BY u.day, u.scope, u.model
 ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = usage_days.runs + excluded.runs,
     tasks = usage_days.tasks + excluded.tasks, messages = usage_days.messages + excluded.messages,
@@ -238,7 +315,9 @@ ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = usage_days.r
     input_tokens = least(usage_days.input_tokens + excluded.input_tokens, 9007199254740991),
     output_tokens = least(usage_days.output_tokens + excluded.output_tokens, 9007199254740991),
     total_tokens = least(usage_days.total_tokens + excluded.total_tokens, 9007199254740991),
-    duration_ms = usage_days.duration_ms + excluded.duration_ms;
+    duration_ms = usage_days.duration_ms + excluded.duration_ms,
+    cached_tokens = least(usage_days.cached_tokens + excluded.cached_tokens, 9007199254740991),
+    uncertain = usage_days.uncertain + excluded.uncertain, waited_ms = usage_days.waited_ms + excluded.waited_ms;
 
 -- name: request_cancel
 -- Mark that the task's run shall stop, unless the task has ended.
@@ -276,14 +355,15 @@ FROM dragoman.tasks t LEFT JOIN dragoman.snapshots s ON s.task = t.task
 WHERE t.id = $1;
 
 -- name: find
--- Many tasks with their pages by their ids, each only if it is a task of an owner with an agent, by the place of its request. The
+-- Many tasks with their pages by their ids, each only if it is a task of a range of owners with an agent, by the place of its request. The
 -- last column is its size. A task of so many bytes or more has neither snapshot nor pages. Owner and agent are looked at
 -- first, so that nothing else of another's task is touched.
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head, t.pushed, t.keeper,
     t.offered_until_ms, t.webhooks_version, t.delivered, CASE WHEN z.small THEN s.record END AS record, p.firsts, p.pages, v.place, z.size
-FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY AS v (id, owner, agent, bytes_max, place)
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[])
+    WITH ORDINALITY AS v (id, owner, last_owner, agent, bytes_max, place)
 CROSS JOIN LATERAL (SELECT t.* FROM dragoman.tasks t JOIN dragoman.scopes o ON o.scope = t.scope
-    WHERE t.id = v.id AND o.owner = v.owner AND o.agent = v.agent LIMIT 1) t
+    WHERE t.id = v.id AND o.owner BETWEEN v.owner AND v.last_owner AND o.agent = v.agent LIMIT 1) t
 LEFT JOIN LATERAL (SELECT s.seq, s.record FROM dragoman.snapshots s WHERE s.task = t.task LIMIT 1) s ON true
 CROSS JOIN LATERAL (SELECT size, size < coalesce(v.bytes_max, size + 1) AS small FROM (
     SELECT t.log_bytes + coalesce(octet_length(s.record), 0) + CASE WHEN t.files THEN coalesce((
@@ -368,12 +448,12 @@ SELECT file, bytes FROM dragoman.files WHERE task = $1 AND file = ANY ($2::bigin
 SELECT pg_advisory_xact_lock(1685217639, hashtext(owner)) FROM unnest($1::text[]) AS v (owner) ORDER BY hashtext(owner);
 
 -- name: used
--- How many open tasks owners have, and how many tasks they made in a day.
+-- How many open tasks owners, or ranges of them, have, and how many tasks they made in a day.
 SELECT v.owner, v.day,
     coalesce((SELECT sum(c.n0 + c.n1 + c.n2 + c.n3) FROM dragoman.scopes s JOIN dragoman.counts c USING (scope)
-        WHERE s.owner = v.owner AND c.context = 0), 0)::bigint,
+        WHERE s.owner BETWEEN v.owner AND v.last_owner AND c.context = 0), 0)::bigint,
     coalesce((SELECT q.tasks FROM dragoman.quota_days q WHERE q.day = v.day AND q.owner = v.owner), 0)
-FROM unnest($1::text[], $2::int[]) AS v (owner, day);
+FROM unnest($1::text[], $2::text[], $3::int[]) AS v (owner, last_owner, day);
 
 -- name: known_calls
 -- Those of some keys that are remembered, each with its task.
@@ -388,12 +468,13 @@ ON CONFLICT (day, owner) DO UPDATE SET tasks = quota_days.tasks + excluded.tasks
 -- Lease to $1 at most $2 tasks, oldest first, that are queued, whose holder is dead, or that were offered until $3 at the
 -- latest: tasks of the agents $4, or (null) of those that nobody alive serves. The latter wait $6 seconds: since somebody
 -- served the agent, since the task got its state, and since the oldest of the living replicas started. Without $7 none that is
--- queued is claimed, and none ever that a worker has. Tasks that nobody has
--- begun are offered until $5. A replica that is dead claims nothing, not even from itself. Tasks that another transaction is
--- changing are left alone, and those that one has just changed: the epoch and the offer must be those that this statement saw
--- first. Open tasks are read agent by agent, so that those of other agents cost nothing. The order is that of the index of
--- open tasks: by the number alone, the planner would walk through all tasks. And a subquery locks each task by its number,
--- since a join, or a plain condition on the state, would read all open tasks.
+-- queued is claimed, and none ever that a worker has. Tasks that sleep are as those that were offered until they wake; with $8
+-- only these are claimed, those first that woke first. Tasks that nobody has begun are offered until $5. A replica that is dead
+-- claims nothing, not even from itself. Tasks that another transaction is changing are left alone, and those that one has just
+-- changed: the epoch and the offer must be those that this statement saw first. Open tasks are read agent by agent, so that
+-- those of other agents cost nothing. The order is that of the index of open tasks: by the number alone, the planner would walk
+-- through all tasks. And a subquery locks each task by its number, since a join, or a plain condition on the state, would read
+-- all open tasks.
 WITH RECURSIVE holders (holder) AS (
     (SELECT t.holder FROM dragoman.tasks t WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL)
         AND t.holder IS NOT NULL ORDER BY t.holder LIMIT 1)
@@ -422,26 +503,28 @@ WITH RECURSIVE holders (holder) AS (
     WHERE r.id = $1 AND NOT r.dead AND r.beats_until > clock_timestamp()
 ), dead (holder) AS MATERIALIZED (
     SELECT h.holder FROM holders h
-    WHERE h.holder IS NOT NULL AND h.holder <> 'worker' AND NOT EXISTS (SELECT FROM dragoman.replicas r WHERE r.id = h.holder AND NOT r.dead)
+    WHERE NOT $8 AND h.holder IS NOT NULL AND h.holder NOT IN ('worker', 'asleep', 'aside') AND NOT EXISTS (SELECT FROM dragoman.replicas r WHERE r.id = h.holder AND NOT r.dead)
 ), seen AS (
     SELECT q.task, q.epoch, q.offered_until_ms FROM wanted w CROSS JOIN LATERAL (
         SELECT t.task, t.epoch, t.offered_until_ms FROM dragoman.tasks t
-        WHERE $7 AND t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder IS NULL AND t.agent = w.agent
-            AND ($4::text[] IS NOT NULL OR t.status_ms <= $3 - $6::float8 * 1000)
+        WHERE $7 AND NOT $8 AND t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder IS NULL AND t.agent = w.agent
+            AND ($4::text[] IS NOT NULL OR t.status_ms <= $3::bigint - $6::float8 * 1000)
         ORDER BY t.holder, t.agent, t.task LIMIT $2::int * 4) q
     UNION
     SELECT l.task, l.epoch, l.offered_until_ms FROM dead d CROSS JOIN wanted w CROSS JOIN LATERAL (
         SELECT t.task, t.epoch, t.offered_until_ms FROM dragoman.tasks t
         WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder = d.holder AND t.agent = w.agent
-            AND ($4::text[] IS NOT NULL OR t.status_ms <= $3 - $6::float8 * 1000)
+            AND ($4::text[] IS NOT NULL OR t.status_ms <= $3::bigint - $6::float8 * 1000)
         ORDER BY t.holder, t.agent, t.task LIMIT $2::int * 4) l
     UNION
-    SELECT t.task, t.epoch, t.offered_until_ms FROM dragoman.tasks t
-    WHERE t.state < 4 AND t.offered_until_ms IS NOT NULL AND t.offered_until_ms <= $3 AND t.holder IS NOT NULL
-        AND t.agent IN (SELECT agent FROM wanted)
-        AND ($4::text[] IS NOT NULL OR t.status_ms <= $3 - $6::float8 * 1000)
+    SELECT o.task, o.epoch, o.offered_until_ms FROM (
+        SELECT t.task, t.epoch, t.offered_until_ms FROM dragoman.tasks t
+        WHERE t.state < 4 AND t.offered_until_ms IS NOT NULL AND t.offered_until_ms <= $3::bigint AND t.holder IS NOT NULL
+            AND (NOT $8 OR t.holder IN ('asleep', 'aside')) AND t.agent IN (SELECT agent FROM wanted)
+            AND ($4::text[] IS NOT NULL OR t.status_ms <= $3::bigint - $6::float8 * 1000)
+        ORDER BY t.offered_until_ms LIMIT $2::int * 4) o
 ), mine AS MATERIALIZED (
-    SELECT t.task FROM (SELECT * FROM seen ORDER BY task OFFSET 0) seen CROSS JOIN LATERAL (
+    SELECT t.task FROM (SELECT * FROM seen ORDER BY CASE WHEN $8 THEN offered_until_ms ELSE task END OFFSET 0) seen CROSS JOIN LATERAL (
         SELECT t.task FROM dragoman.tasks t
         WHERE t.task = ANY (ARRAY[seen.task]) AND t.state + 0 < 4 AND (t.state < 2 OR t.holder IS NOT NULL)
             AND t.epoch = seen.epoch AND t.offered_until_ms IS NOT DISTINCT FROM seen.offered_until_ms

@@ -54,12 +54,19 @@ class PostgresRows:
 
     async def rows(self, table: Table, after: Row | None, limit: int) -> Sequence[Row]:
         """As the protocol says."""
+        return [_read(table, row) for row in await self._next(table, ", ".join(table.columns), after, limit)]
+
+    async def weigh(self, table: Table, after: Row | None, limit: int) -> Sequence[int]:
+        """As the protocol says."""
+        return [row[0] for row in await self._next(table, f"octet_length({table.heavy})", after, limit)]
+
+    async def _next(self, table: Table, columns: str, after: Row | None, limit: int) -> list[Any]:
         keys = ", ".join(list(table.columns)[: table.keys])
         marks = ", ".join(f"${place + 1}" for place in range(table.keys))
         where = "" if after is None else f"WHERE ({keys}) > ({marks})"
-        sql = f"SELECT {', '.join(table.columns)} FROM {self._place(table)} {where} ORDER BY {keys} LIMIT {limit}"
         values = () if after is None else map(_written, table.columns.values(), after)
-        return [_read(table, row) for row in await self.fetch(sql, *values)]
+        sql = f"SELECT {columns} FROM {self._place(table)} {where} ORDER BY {keys} LIMIT {limit}"
+        return await self.fetch(sql, *values)
 
     async def rows_of(self, table: Table, tasks: tuple[int, int]) -> Sequence[Row]:
         """As the protocol says."""

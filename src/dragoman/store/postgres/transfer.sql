@@ -24,6 +24,8 @@ SELECT setval(pg_get_serial_sequence('dragoman.tasks', 'task'), (SELECT coalesce
         (SELECT coalesce(max(host), 0) + 1 FROM dragoman.push_hosts), false),
     setval(pg_get_serial_sequence('dragoman.push_configs', 'config'),
         (SELECT coalesce(max(config), 0) + 1 FROM dragoman.push_configs), false),
+    setval(pg_get_serial_sequence('dragoman.state_spaces', 'space'),
+        (SELECT coalesce(max(space), 0) + 1 FROM dragoman.state_spaces), false),
     setval(pg_get_serial_sequence('dragoman.keys', 'key'), (SELECT coalesce(max(key), 0) + 1 FROM dragoman.keys), false),
     setval(pg_get_serial_sequence('dragoman.audit', 'entry'), (SELECT coalesce(max(entry), 0) + 1 FROM dragoman.audit), false);
 

@@ -1,6 +1,7 @@
 """AuditTable: the audit trail in the store.
 
-Invariant: entries are only added, and deleted from the front when they are too old. No statement changes one.
+Invariant: entries are only added, and deleted from the front when they are too old. No statement here changes one; the
+name of a deleted principal gives way to an alias (`store/sql/principals.py`).
 """
 
 from asyncio import Future
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from dragoman.store.audit import ACTS_MAX, AuditEntry, AuditFilter, AuditPage
+from dragoman.store.members import TeamMembers
 from dragoman.store.sql.statements import Statements, sweep_rows
 
 BATCH_ENTRIES = 500
@@ -45,7 +47,8 @@ class AuditTable:
     ) -> AuditPage:
         """As the protocol says. Scans all entries if few match."""
         text = None if wanted.text is None else wanted.text.lower()
-        filters = wanted.principal, wanted.action, wanted.agent, text, wanted.since_ms, wanted.until_ms, wanted.key
+        times = wanted.since_ms, wanted.until_ms
+        filters = wanted.principal, wanted.action, wanted.agent, text, *times, wanted.key, *_range(wanted.members)
         if forward:
             rows = await self._statements.read("read_audit_forward", cursor or 0, limit, *filters, wanted.refused)
         else:
@@ -54,7 +57,7 @@ class AuditTable:
         entries = (row[1:] for row in (rows if forward else reversed(rows)))
         return AuditPage(_entries(entries), rows[-1][0] if len(rows) == limit else None)
 
-    async def acts(self, after: int | None) -> tuple[int, tuple[AuditEntry, ...]]:
+    async def acts(self, after: int | None, members: TeamMembers | None = None) -> tuple[int, tuple[AuditEntry, ...]]:
         """As the protocol says. No entry that is committed late is missed.
 
         In SQLite it scans all entries after `after`.
@@ -63,11 +66,16 @@ class AuditTable:
         if after is None or after == end:
             return end, ()
         begin = after if after <= end else 0  # else all were swept, and the numbers began anew
-        return end, _entries(reversed(await self._statements.read("read_acts", begin, end, ACTS_MAX)))
+        rows = await self._statements.read("read_acts", begin, end, ACTS_MAX, *_range(members))
+        return end, _entries(reversed(rows))
 
     async def sweep(self, before_ms: int) -> int:
         """As the protocol says."""
         return await sweep_rows(self._statements, "audit", before_ms, BATCH_ENTRIES)
+
+
+def _range(members: TeamMembers | None) -> tuple[str | None, str | None]:
+    return (None, None) if members is None else (members.first, members.last)
 
 
 def _entries(rows: Iterable[Any]) -> tuple[AuditEntry, ...]:

@@ -28,7 +28,24 @@ SELECT 'snapshot', task FROM dragoman.snapshots p WHERE NOT EXISTS (SELECT 1 FRO
 UNION ALL
 SELECT 'file', task FROM dragoman.files p WHERE NOT EXISTS (SELECT 1 FROM dragoman.tasks t WHERE t.task = p.task)
 UNION ALL
-SELECT 'receipt', task FROM dragoman.receipts p WHERE NOT EXISTS (SELECT 1 FROM dragoman.tasks t WHERE t.task = p.task);
+SELECT 'receipt', task FROM dragoman.receipts p WHERE NOT EXISTS (SELECT 1 FROM dragoman.tasks t WHERE t.task = p.task)
+UNION ALL
+SELECT 'act', task FROM dragoman.state_acts p WHERE NOT EXISTS (SELECT 1 FROM dragoman.tasks t WHERE t.task = p.task);
+
+-- name: state_sizes
+-- Spaces of state with other entries than they count. One that has ended loses them a few at a time.
+SELECT p.space, p.entries, p.bytes, count(e.key), coalesce(sum(ENTRY_BYTES), 0)
+FROM dragoman.state_spaces p LEFT JOIN dragoman.state_entries e ON e.space = p.space WHERE p.ended = 0 GROUP BY p.space
+HAVING p.entries <> count(e.key) OR p.bytes <> coalesce(sum(ENTRY_BYTES), 0);
+
+-- name: state_orphans
+-- Entries without a space, and state of conversations without tasks.
+SELECT 'entry', e.space FROM dragoman.state_entries e
+WHERE NOT EXISTS (SELECT 1 FROM dragoman.state_spaces p WHERE p.space = e.space)
+UNION ALL
+SELECT 'conversation', p.space FROM dragoman.state_spaces p WHERE p.ended = 0 AND p.context <> '' AND NOT EXISTS (
+    SELECT 1 FROM dragoman.scopes s JOIN dragoman.tasks t ON t.scope = s.scope AND t.context = p.context
+    WHERE s.owner = p.owner AND s.agent = p.agent);
 
 -- name: unmarked_files
 -- Tasks with files that are not marked so.

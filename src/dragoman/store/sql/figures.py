@@ -1,5 +1,6 @@
 """The figures of a store for its operator, beside its size, which each database tells in its own way."""
 
+from dragoman.store.api import Owners, owner_range
 from dragoman.store.figures import StoreFigures, read_oldest, read_open_tasks
 from dragoman.store.sql.statements import Statements
 
@@ -10,7 +11,7 @@ their events."""
 
 async def read_figures(statements: Statements, size_bytes: int) -> StoreFigures:
     """Read the figures of a store that takes so many bytes. Raises StoreError."""
-    open_tasks = await statements.read("open_by_agent")
+    open_tasks = await statements.read("open_by_agent", *owner_range(Owners.ALL))
     kept = [await statements.read("oldest_kept", kind) for kind in KINDS]
     (others,) = await statements.read("oldest_rows")
     oldest = *(rows[0][0] if rows else None for rows in kept), *others

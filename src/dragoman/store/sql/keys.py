@@ -109,6 +109,8 @@ def _row(key: StoredKey) -> tuple[Value, ...]:
         key.revoked_ms,
         spell_limits(key.limits),
         key.rules,
+        int(key.one_person),
+        key.team,
     )
 
 
@@ -124,6 +126,8 @@ def _key(
     revoked_ms: int | None,
     limits: str | None,
     rules: int,
+    one_person: int,
+    team: str,
 ) -> StoredKey:
     return StoredKey(
         id=key_id,
@@ -137,6 +141,8 @@ def _key(
         revoked_ms=revoked_ms,
         limits=read_limits(limits),
         rules=rules,
+        one_person=bool(one_person),
+        team=team,
     )
 
 

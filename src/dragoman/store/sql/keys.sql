@@ -2,7 +2,7 @@
 
 -- name: find_key
 -- A key by its id, even if it is revoked or expired.
-SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits, rules FROM dragoman.keys WHERE id = $1;
+SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits, rules, one_person, team FROM dragoman.keys WHERE id = $1;
 
 -- name: any_key
 -- Whether a key was ever made. Rows are never deleted.
@@ -10,12 +10,12 @@ SELECT EXISTS (SELECT 1 FROM dragoman.keys);
 
 -- name: all_keys
 -- Every key, oldest first.
-SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits, rules FROM dragoman.keys ORDER BY key;
+SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits, rules, one_person, team FROM dragoman.keys ORDER BY key;
 
 -- name: add_key
 -- A new key.
-INSERT INTO dragoman.keys (id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits, rules)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING id;
+INSERT INTO dragoman.keys (id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms, limits, rules, one_person, team)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) RETURNING id;
 
 -- name: revoke_key
 -- Revoke a key that is not revoked yet.

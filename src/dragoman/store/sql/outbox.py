@@ -197,7 +197,7 @@ class OutboxTables:
             rows = await self._statements.read(OWED[dead], after, limit)
         else:
             rows = await self._statements.read("owed_by_task", after, limit, task_id, dead)
-        return tuple(_owed(*row) for row in rows)
+        return tuple(read_owed(*row) for row in rows)
 
     async def find(self, wanted: int | str) -> OwedDetails | None:
         """As the protocol says."""
@@ -309,7 +309,7 @@ def _split(numbers: list[int]) -> Iterator[list[int]]:
         yield numbers[start : start + BATCH_CHANGED]
 
 
-def _owed(
+def read_owed(
     number: int,
     name: str,
     task_id: str,
@@ -325,6 +325,7 @@ def _owed(
     host: str,
     paused: bool,
 ) -> Owed:
+    """The delivery of a row of `owed_columns`."""
     try:
         url = decode(PUSH_CONFIGS, settings).url
     except DamagedRow:

@@ -30,7 +30,7 @@ class ReceiptTable:
             rows = await self._statements.read("receipts", below, limit)
         else:
             rows = await self._statements.read("receipts_of_task", below, limit, task_id)
-        return tuple(map(_receipt, rows))
+        return tuple(map(read_receipt, rows))
 
     async def find(self, wanted: int | str) -> Receipt | None:
         """As the protocol says."""
@@ -46,7 +46,8 @@ class ReceiptTable:
         return await sweep_rows(self._statements, "receipts", before_ms, BATCH_RECEIPTS)
 
 
-def _receipt(row: tuple[Any, ...]) -> Receipt:
+def read_receipt(row: tuple[Any, ...]) -> Receipt:
+    """The receipt of a row of `receipt_columns`."""
     (number, name, task_id, agent, config_id, url, seq, part, dialect, attempts, made_ms, arrived_ms, *answer) = row
     status, took_ms, size, reason, digest = answer
     return Receipt(

@@ -8,7 +8,7 @@ Invariant: a statement has the same rows in both databases, and is found by an i
 """
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from functools import cache
 from importlib.resources import files
 from typing import Any, Protocol, TypeVar
@@ -24,6 +24,13 @@ T = TypeVar("T")
 
 Value = str | int | bytes | bool | tuple[str, ...] | None
 """A value of a statement. Texts are any; several are an array in PostgreSQL, and JSON in SQLite."""
+
+
+Rows = list[tuple[Any, ...]]
+
+Procedure = Generator[tuple[Any, ...], Rows, T]
+"""A transaction as one text for both databases: it yields statements, each a name with its values, gets the rows of
+each, and returns the outcome. It raises Refused or ValueError before its first change, or not at all."""
 
 
 class Word(Struct, frozen=True):
@@ -43,10 +50,11 @@ def covers(name: str, host: str) -> str:
 PAUSED_PUSH_HOSTS = f"""(SELECT h.host, p.name
     FROM paused_hosts p CROSS JOIN push_hosts h ON {covers("p.name", "h.name")})"""
 
-COUNTED_SCOPES = """(SELECT s.scope, s.agent, sum(n0) AS n0, sum(n1) AS n1, sum(n2) AS n2, sum(n3) AS n3
+COUNTED_SCOPES = """(SELECT s.scope, s.owner, s.agent, sum(n0) AS n0, sum(n1) AS n1, sum(n2) AS n2, sum(n3) AS n3
     FROM dragoman.scopes s JOIN dragoman.counts USING (scope) GROUP BY s.scope)"""
 
 WORDS = (
+    Word(r"= ANY \(\$(\d+)::text\[\]\)", r"IN (SELECT value FROM json_each(?\1))"),
     Word(r"\bdragoman\.", ""),
     Word(r"\$(\d+)", r"?\1"),
     Word(r"::\w+(?:\[\])?", ""),
@@ -55,7 +63,7 @@ WORDS = (
     Word(r"\bleast\(", "min("),
     Word(r"= ANY \(ARRAY\((SELECT [^()]*)\)\)", r"IN (\1)"),  # PostgreSQL could join the latter in a worse way
     Word(r' COLLATE "C"', ""),
-    Word(r"\s+FOR UPDATE SKIP LOCKED\b", ""),  # nobody else writes to a file
+    Word(r"\s+FOR (?:UPDATE|SHARE)(?: OF \w+)?(?: SKIP LOCKED)?\b", ""),  # nobody else writes to a file
     Word(r"\bFALSE\(([\w.]+)\)", r"\1 = 0", r"NOT \1"),  # as the indexes spell it
     Word(r"\bTRUE\(([\w.]+)\)", r"\1 = 1", r"\1"),
     Word(r"\bPAUSED_PUSH_HOSTS\b", PAUSED_PUSH_HOSTS, "dragoman.paused_push_hosts"),  # a view there
@@ -64,6 +72,11 @@ WORDS = (
         r"\bKIND\((\w)\)",  # 0 for a task that has not ended, 1 if it has, 2 without its log
         r"(\1.state > 3) + \1.pruned",
         r"(CASE WHEN \1.state < 4 THEN 0 WHEN \1.pruned THEN 2 ELSE 1 END)",
+    ),
+    Word(
+        r"\bENTRY_BYTES\b",  # of an entry of state, with its key as it is without PostgreSQL's escapes
+        "octet_length(key) + octet_length(value)",
+        r"octet_length(replace(key, '\\\\', '\\')) + octet_length(value)",
     ),
     Word(r"\bCOUNTED_SCOPES\b", "scopes", COUNTED_SCOPES),  # PostgreSQL keeps the counts of each replica
     Word(r"\bBY_INDEX\((\w+)\)", r"INDEXED BY \1", ""),  # for an index that SQLite would not choose
@@ -88,6 +101,13 @@ class Statements(Protocol):
         """Run statements, each a name with its values, in one transaction, up to one that returns no row.
 
         Returns how many rows the last one returned that was run. Raises StoreError, or OutcomeUnknown.
+        """
+        ...
+
+    async def carry_out(self, procedure: Callable[[], Procedure[T]]) -> T:
+        """Run a procedure in one transaction, perhaps more than once. Returns its outcome.
+
+        Raises what it raises, StoreError, or OutcomeUnknown.
         """
         ...
 

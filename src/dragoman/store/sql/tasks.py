@@ -9,12 +9,23 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from dragoman.model.task import STATES, TaskHead
-from dragoman.store.api import Owners, SearchPage, StatusRow, TaskRow, TaskSearch, Unknown
+from dragoman.store.api import HolderRow, SearchPage, StatusRow, TaskRow, TaskSearch, Unknown
 from dragoman.store.damage import state_of
+from dragoman.store.members import TeamMembers
 from dragoman.store.sql.statements import Statements, Value
 
 NUMBER_MAX = (1 << 63) - 1
 """The largest number that a task may have. The smallest is 1."""
+
+
+SEARCHES = {
+    (False, False): ("search_end", "search"),
+    (False, True): ("search_end_oldest", "search_oldest"),
+    (True, False): ("search_team_end", "search_team"),
+    (True, True): ("search_team_end_oldest", "search_team_oldest"),
+}
+"""The statements for the end of a search and for what fits: by whether it is about a team, whose tasks alone are looked
+at then, and whether the oldest come first."""
 
 
 class HeadReader(Protocol):
@@ -39,8 +50,10 @@ class TaskTable:
             first = first if query.after is None else query.after + 1
         else:
             last = last if query.after is None else query.after - 1
-        look, search = ("search_end_oldest", "search_oldest") if query.oldest else ("search_end", "search")
-        ends = await self._statements.read(look, first, last, query.scan_max)
+        named = query.owner.team if isinstance(query.owner, TeamMembers) else query.team
+        team = () if named is None else (named,)
+        look, search = SEARCHES[bool(team), query.oldest]
+        ends = await self._statements.read(look, first, last, query.scan_max, *team)
         end: int | None = ends[0][0] if ends else None
         if end is not None:
             first, last = (first, end) if query.oldest else (end, last)
@@ -48,7 +61,7 @@ class TaskTable:
             search,
             first,
             last,
-            None if isinstance(query.owner, Owners) else query.owner,
+            query.owner if isinstance(query.owner, str) else None,
             query.agent,
             query.context_id,
             None if query.state is None else STATES.index(query.state),
@@ -58,26 +71,19 @@ class TaskTable:
             query.text,
             query.limit,
             query.key,
+            None if query.asleep is None else int(query.asleep),
+            *team,
         )
         rows = await read_task_rows(found, self._heads)
         return SearchPage(rows, found[-1][0] if len(found) == query.limit else end)
 
-    async def changes(self, since_ms: int, limit: int) -> tuple[StatusRow, ...]:
+    async def changes(self, since_ms: int, limit: int, members: TeamMembers | None = None) -> tuple[StatusRow, ...]:
         """The tasks whose status is not older than a time."""
-        return tuple(
-            StatusRow(
-                id=task_id,
-                agent=agent,
-                owner=owner,
-                context_id=context,
-                state=state_of(state),
-                status_ms=status_ms,
-                seq=seq,
-            )
-            for task_id, agent, owner, context, state, status_ms, seq in await self._statements.read(
-                "changes", since_ms, limit
-            )
-        )
+        if members is None:
+            rows = await self._statements.read("changes", since_ms, limit)
+        else:
+            rows = await self._statements.read("changes_of_owners", since_ms, limit, members.first, members.last)
+        return tuple(_read_status(*row) for row in rows)
 
     async def missing(self, task_ids: Collection[str]) -> frozenset[str]:
         """A point read for each id."""
@@ -90,6 +96,10 @@ class TaskTable:
     async def leased(self, holder: str, *, offered: bool = False) -> tuple[str, ...]:
         """By the index of open tasks, or of those that are offered."""
         return await self._ids("offered" if offered else "leased", holder)
+
+    async def leased_of(self, agents: Collection[str], limit: int) -> tuple[HolderRow, ...]:
+        """By the index of open tasks."""
+        return tuple(HolderRow(*row) for row in await self._statements.read("leased_of", tuple(sorted(agents)), limit))
 
     async def cancels(self, holder: str) -> tuple[str, ...]:
         """By the index of open tasks."""
@@ -113,6 +123,11 @@ class TaskTable:
         """The earliest deadline first."""
         return await self._read_heads(await self._statements.read("overdue", now_ms, limit))
 
+    async def next_wake(self, after_ms: int) -> int | None:
+        """One entry of the index of offers, or of tasks that sleep."""
+        ((wake_ms,),) = await self._statements.read("next_wake", after_ms)
+        return None if wake_ms is None else int(wake_ms)
+
     async def _ids(self, name: str, *values: Value) -> tuple[str, ...]:
         return tuple(task_id for (task_id,) in await self._statements.read(name, *values))
 
@@ -123,6 +138,12 @@ class TaskTable:
             with suppress(Unknown):
                 found.append((await self._heads.read_head(data, task))[0])
         return tuple(found)
+
+
+def _read_status(task_id: str, agent: str, owner: str, context: str, state: int, status_ms: int, seq: int) -> StatusRow:
+    return StatusRow(
+        id=task_id, agent=agent, owner=owner, context_id=context, state=state_of(state), status_ms=status_ms, seq=seq
+    )
 
 
 async def read_task_rows(rows: Iterable[tuple[Any, ...]], heads: HeadReader) -> tuple[TaskRow, ...]:

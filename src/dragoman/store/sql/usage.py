@@ -5,9 +5,11 @@ Invariant: the ends of runs are counted by the driver, in the transactions that 
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from dragoman.store.api import Owners, owner_range
 from dragoman.store.gathering import UsageGathering
+from dragoman.store.members import TeamMembers
 from dragoman.store.sql.statements import Statements, sweep_rows
-from dragoman.store.usage import AnswerUsage, UsageDay
+from dragoman.store.usage import AnswerUsage, UsageDay, read_sum
 
 BATCH_SUMS = 500
 """Sums deleted in one transaction; each is one small row."""
@@ -25,14 +27,16 @@ class UsageTable:
         """As the protocol says."""
         self.gathering.add(usage)
 
-    async def days(self, first: int, last: int) -> tuple[UsageDay, ...]:
+    async def days(self, first: int, last: int, members: TeamMembers | None = None) -> tuple[UsageDay, ...]:
         """As the protocol says."""
-        rows = await self._statements.read("usage_days", first, last)
-        return tuple(UsageDay(*used, day=day, owner=owner, agent=agent) for *used, day, owner, agent in rows)
+        owners = owner_range(Owners.ALL if members is None else members)
+        rows = await self._statements.read("usage_days", first, last, *owners)
+        return tuple(read_sum(name, numbers, day, owner, agent) for name, *numbers, day, owner, agent in rows)
 
-    async def tokens(self, owner: str, day: int) -> int:
+    async def tokens(self, owner: str | TeamMembers, day: int) -> int:
         """A point read."""
-        return int(await self._statements.point("day_tokens", owner, day))
+        first, last = owner_range(owner)
+        return int(await self._statements.point("day_tokens", first, day, last))
 
     async def sweep(self, before: int) -> int:
         """As the protocol says."""

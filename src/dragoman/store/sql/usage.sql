@@ -1,18 +1,20 @@
 -- The statements that read and sweep usage. Each driver adds to the sums in its own way.
 
 -- name: usage_days
--- The sums of the days from $1 to $2.
+-- The sums of the days from $1 to $2, of the owners from $3 to $4.
 SELECT u.model, sum(u.runs)::bigint, sum(u.tasks)::bigint, sum(u.messages)::bigint, sum(u.reported)::bigint,
     sum(u.input_tokens)::bigint, sum(u.output_tokens)::bigint, sum(u.total_tokens)::bigint, sum(u.duration_ms)::bigint,
+    sum(u.cached_tokens)::bigint, sum(u.uncertain)::bigint, sum(u.waited_ms)::bigint,
     u.day, s.owner, s.agent
-FROM dragoman.usage_days u JOIN dragoman.scopes s ON s.scope = u.scope WHERE u.day BETWEEN $1 AND $2
+FROM dragoman.usage_days u JOIN dragoman.scopes s ON s.scope = u.scope
+WHERE u.day BETWEEN $1 AND $2 AND s.owner BETWEEN $3 AND $4
 GROUP BY u.day, u.scope, u.model, s.owner, s.agent;
 
 -- name: day_tokens
--- How many tokens an owner has used in a day, at most TOKENS_MAX. SQLite's sum of integers fails where it overflows, and this
+-- How many tokens a range of owners has used in a day, at most TOKENS_MAX. SQLite's sum of integers fails where it overflows, and this
 -- one of others does not.
 SELECT least(coalesce(sum(u.total_tokens * 1.0), 0), 9007199254740991)::bigint
-FROM dragoman.scopes s JOIN dragoman.usage_days u ON u.day = $2 AND u.scope = s.scope WHERE s.owner = $1;
+FROM dragoman.scopes s JOIN dragoman.usage_days u ON u.day = $2 AND u.scope = s.scope WHERE s.owner BETWEEN $1 AND $3;
 
 -- name: old_usage
 -- Whether there are sums of a day before $1, of which a sweep deletes $2.

@@ -31,8 +31,9 @@ SELECT t.head, s.record, 0 FROM tasks t JOIN snapshots s ON s.task = t.task WHER
 SELECT id FROM tasks WHERE id IN (SELECT value FROM json_each(?1));
 
 -- name: void_leases
--- Nobody who held a lease when the backup was made may write: the epoch makes the old right worthless.
-UPDATE tasks SET epoch = epoch + (holder IS NOT NULL), keeper = NULL, offered_until_ms = NULL
+-- Nobody who held a lease when the backup was made may write: the epoch makes the old right worthless. Tasks that sleep sleep on.
+UPDATE tasks SET epoch = epoch + (holder IS NOT NULL), keeper = NULL,
+    offered_until_ms = CASE WHEN holder IN ('asleep', 'aside') THEN offered_until_ms END
 WHERE holder IS NOT NULL OR keeper IS NOT NULL OR offered_until_ms IS NOT NULL;
 
 -- name: forget_shared

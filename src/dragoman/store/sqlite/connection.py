@@ -45,7 +45,8 @@ class InUse(StoreError):
 
     def __init__(self, path: Path, owner: str) -> None:
         super().__init__(
-            f"store file {path} is in use by another server (process {owner}): stop it, or use another file (--store)"
+            f"store file {path} is in use by another server (process {owner}): stop it, or use another file (--store); "
+            "several processes, such as the workers of uvicorn, share PostgreSQL only"
         )
         self.owner = owner
 

@@ -25,7 +25,7 @@ from dragoman.store.api import (
 from dragoman.store.codec import LARGE_BYTES, TERMINAL_FROM, Codec
 from dragoman.store.guard import refusal
 from dragoman.store.outbox import Delivery, Settled
-from dragoman.store.quotas import Room
+from dragoman.store.quotas import Room, over_budget
 from dragoman.store.sqlite.deliveries import (
     Begun,
     encode_webhook,
@@ -117,8 +117,8 @@ class SqliteLedger:
             Remembrance: self._remember_answer,
             ProbeWrite: lambda _, now_ms: self._execute("probe", now_ms),
             TaskClaim: self._claim,
-            Sweep: lambda sweep, _: delete_victims(tables, sweep),
-            Deletion: lambda deletion, _: delete_tasks(tables, deletion),
+            Sweep: lambda sweep, _: delete_victims(tables, sweep, codec),
+            Deletion: lambda deletion, _: delete_tasks(tables, deletion, codec),
             Act: lambda act, now_ms: act.run(tables, now_ms),
         }
 
@@ -187,6 +187,9 @@ class SqliteLedger:
         room: Room | None = None
         for place, creation in creations:
             new = creation.asked
+            if new.claims and over_budget(new.claims, self.tables.balance) is not None:
+                plan.rest.append((place, creation))  # see below
+                continue
             if new.quota is not None and room is None:
                 room = self._room()
             if room is not None:
@@ -194,7 +197,7 @@ class SqliteLedger:
                 if room.refusal(owner, new.quota) is not None:
                     plan.rest.append((place, creation))  # a write that ends a task may still make room
                     continue
-                self.tables.count_day(room.take(owner, new.quota, creation.state))
+                self.tables.count_days(room.take(owner, new.quota, creation.state))
             plan.outcomes[place] = self._plan_creation(plan, creation)
 
     def _plan_creation(self, plan: Plan, creation: Creation) -> Appended:
@@ -210,6 +213,8 @@ class SqliteLedger:
             plan.begun.append((task, encode_webhook(new.push), new.deliveries))
         if creation.files:
             tables.add_files(task, creation.files)
+        if new.claims:
+            tables.claim(new.claims)
         tables.count(scope, head.context_id, None, creation.state)
         standing = (task, scope, head.context_id, creation.state, last, leased, leased, new.status_ms)
         tables.standings[creation.id] = standing
@@ -261,6 +266,8 @@ class SqliteLedger:
         if add.state >= TERMINAL_FROM:
             tables.standings.pop(add.id, None)
             tables.count_usage(append.status_ms, scope, add.used)
+            if append.charges:
+                tables.charge(append.charges)
         else:
             leased = 0 if add.ends_lease else leased or int(holds)
             latest_ms = max(status_ms, append.status_ms)
@@ -282,11 +289,13 @@ class SqliteLedger:
     def _create(self, creation: Creation, now_ms: int) -> Appended | Repeat | Refused:
         tables, new, owner, room = self.tables, creation.asked, creation.asked.head.owner, self._room()
         refused: Repeat | Refused | None = self._known(new.dedupe, now_ms) or room.refusal(owner, new.quota)
+        if refused is None and new.claims:
+            refused = over_budget(new.claims, tables.balance)
         if refused is None and tables.cursor.execute(tables.sql["standing"], (creation.id,)).get is not None:
             refused = Exists(creation.id)
         if refused is not None:
             return self._earlier(creation) or refused
-        tables.count_day(room.take(owner, new.quota, creation.state))
+        tables.count_days(room.take(owner, new.quota, creation.state))
         plan = Plan([])
         appended = self._plan_creation(plan, creation)
         self._carry_out(plan, now_ms)
@@ -336,8 +345,9 @@ class SqliteLedger:
         self.tables.standings.clear()
         agents = None if claim.agents is None else msgspec.json.encode(claim.agents).decode()
         alive, served = (msgspec.json.encode(names).decode() for names in (claim.alive, claim.served))
-        values = (claim.holder, alive, claim.limit, now_ms, agents, served, now_ms + BEGIN_MS, claim.queued)
-        rows: list[Any] = self.tables.cursor.execute(self.tables.sql["claim"], values).fetchall()
+        values = (claim.holder, alive, claim.limit, now_ms, agents, served, now_ms + BEGIN_MS)
+        name, more = ("claim_woken", ()) if claim.woken else ("claim", (claim.queued,))
+        rows: list[Any] = self.tables.cursor.execute(self.tables.sql[name], (*values, *more)).fetchall()
         return sorted(task for (task,) in rows)
 
     def _room(self) -> Room:
@@ -382,6 +392,7 @@ def _task_row(task: int, scope: int, creation: Creation) -> Row:
         head.dialect,
         creation.text,
         head.key or None,
+        head.team or None,
     )
 
 

@@ -20,10 +20,10 @@ from dragoman.store.api import (
     ListedRows,
     ListOrder,
     ListQuery,
-    Owners,
     Stored,
     TaskRow,
     make_context_page,
+    owner_range,
 )
 from dragoman.store.damage import state_of
 from dragoman.store.files import leaving_out
@@ -125,7 +125,7 @@ def _scope(reads: SqliteReads, query: ListQuery) -> int | None:
 
 def _several(query: ListQuery) -> bool:
     """Whether the query is about more than one owner with one agent."""
-    return query.owner is Owners.ALL or query.agent is None
+    return not isinstance(query.owner, str) or query.agent is None
 
 
 def _statements(query: ListQuery) -> tuple[str, str, str]:
@@ -135,9 +135,11 @@ def _statements(query: ListQuery) -> tuple[str, str, str]:
 def _values(scope: int, query: ListQuery) -> dict[str, Any]:
     """The values that the statements name."""
     before_ms, before_id = query.before or (0, "")
+    first, last = owner_range(query.owner)
     return {
         "scope": scope,
-        "owner": None if query.owner is Owners.ALL else query.owner,
+        "owner": first,
+        "last_owner": last,
         "agent": query.agent,
         "context": query.context_id,
         "after_ms": query.status_after_ms,

@@ -271,8 +271,8 @@ DELETE FROM deliveries WHERE config IN (SELECT config FROM push_configs WHERE ta
 DELETE FROM push_configs WHERE task = ?1 RETURNING host;
 
 -- name: open_tasks
--- The scopes of an owner with the number of their open tasks, as one JSON array of [scope, tasks].
-SELECT json_group_array(json_array(scope, n0 + n1 + n2 + n3)) FROM scopes WHERE owner = ?1;
+-- The scopes of a range of owners with the number of their open tasks, as one JSON array of [scope, tasks].
+SELECT json_group_array(json_array(scope, n0 + n1 + n2 + n3)) FROM scopes WHERE owner BETWEEN ?1 AND ?2;
 
 -- name: day_tasks
 -- How many tasks an owner made in a day.

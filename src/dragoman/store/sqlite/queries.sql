@@ -32,7 +32,7 @@ WHERE calls.expires_ms <= ?;
 -- name: add_tasks
 -- The rows of new tasks.
 INSERT INTO tasks (task, id, scope, context, state, status_ms, seq, epoch, holder, log_bytes, files, head,
-    pushed, parent, deadline_ms, dialect, text, key) VALUES ROWS(18);
+    pushed, parent, deadline_ms, dialect, text, key, team) VALUES ROWS(19);
 
 -- name: add_pages
 -- The pages that this commit adds to logs.
@@ -120,6 +120,11 @@ ON CONFLICT (scope, context) DO UPDATE SET n0 = n0 + excluded.n0, n1 = n1 + excl
 -- name: drop_context
 -- Delete a context that has no tasks left.
 DELETE FROM contexts WHERE scope = ?1 AND context = ?2 AND n0 + n1 + n2 + n3 + n4 + n5 + n6 + n7 = 0;
+
+-- name: end_conversation
+-- End the state of a conversation that has no tasks left.
+UPDATE state_spaces SET ended = 1
+WHERE (agent, owner) = (SELECT agent, owner FROM scopes WHERE scope = ?1) AND context = ?2 AND context <> '' AND ended = 0;
 
 -- name: probe
 -- A meaningless write, to see whether writes work.
@@ -211,12 +216,12 @@ SELECT task, status_ms, id FROM tasks INDEXED BY tasks_by_context
 WHERE scope = :scope AND context = :context AND state = STATE BOUNDS;
 
 -- name: list_states_of_all
--- A page of one state of several scopes: those of an agent, of an owner, or all. Each scope gives as many as the page may need, so that the cost
+-- A page of one state of several scopes: those of an agent, of a range of owners, or all. Each scope gives as many as the page may need, so that the cost
 -- grows with the owners, not with their tasks.
 SELECT t.task, t.status_ms, t.id FROM scopes s CROSS JOIN tasks t ON t.task IN (
     SELECT task FROM tasks INDEXED BY tasks_by_scope WHERE scope = s.scope AND state = STATE BOUNDS
     ORDER BY ORDERED LIMIT :limit + :offset)
-WHERE (:agent IS NULL OR s.agent = :agent) AND (:owner IS NULL OR s.owner = :owner);
+WHERE s.owner BETWEEN :owner AND :last_owner AND (:agent IS NULL OR s.agent = :agent);
 
 -- name: list_context_states_of_all
 -- The same within a context, which each owner may have.
@@ -224,7 +229,7 @@ SELECT t.task, t.status_ms, t.id FROM scopes s CROSS JOIN tasks t ON t.task IN (
     SELECT task FROM tasks INDEXED BY tasks_by_context
     WHERE scope = s.scope AND context = :context AND state = STATE BOUNDS
     ORDER BY ORDERED LIMIT :limit + :offset)
-WHERE (:agent IS NULL OR s.agent = :agent) AND (:owner IS NULL OR s.owner = :owner);
+WHERE s.owner BETWEEN :owner AND :last_owner AND (:agent IS NULL OR s.agent = :agent);
 
 -- name: task_row
 -- A task of a list without its log.
@@ -302,25 +307,25 @@ SELECT n0, n1, n2, n3, n4, n5, n6, n7 FROM contexts WHERE scope = :scope AND con
 -- name: agent_counts
 -- How many tasks several scopes have by state.
 SELECT total(n0), total(n1), total(n2), total(n3), total(n4), total(n5), total(n6), total(n7) FROM scopes
-WHERE (:agent IS NULL OR agent = :agent) AND (:owner IS NULL OR owner = :owner);
+WHERE owner BETWEEN :owner AND :last_owner AND (:agent IS NULL OR agent = :agent);
 
 -- name: agent_context_counts
 -- The same within a context. Without CROSS, all contexts would be read.
 SELECT total(c.n0), total(c.n1), total(c.n2), total(c.n3), total(c.n4), total(c.n5), total(c.n6), total(c.n7)
 FROM scopes s CROSS JOIN contexts c ON c.scope = s.scope AND c.context = :context
-WHERE (:agent IS NULL OR s.agent = :agent) AND (:owner IS NULL OR s.owner = :owner);
+WHERE s.owner BETWEEN :owner AND :last_owner AND (:agent IS NULL OR s.agent = :agent);
 
 -- name: count_after_of_all
 -- How many tasks of several scopes and a state have a status not older than a time.
 SELECT count(*) FROM scopes s CROSS JOIN tasks t INDEXED BY tasks_by_scope
     ON t.scope = s.scope AND t.state = :state AND t.status_ms >= :after_ms
-WHERE (:agent IS NULL OR s.agent = :agent) AND (:owner IS NULL OR s.owner = :owner);
+WHERE s.owner BETWEEN :owner AND :last_owner AND (:agent IS NULL OR s.agent = :agent);
 
 -- name: count_context_after_of_all
 -- The same within a context.
 SELECT count(*) FROM scopes s CROSS JOIN tasks t INDEXED BY tasks_by_context
     ON t.scope = s.scope AND t.context = :context AND t.state = :state AND t.status_ms >= :after_ms
-WHERE (:agent IS NULL OR s.agent = :agent) AND (:owner IS NULL OR s.owner = :owner);
+WHERE s.owner BETWEEN :owner AND :last_owner AND (:agent IS NULL OR s.agent = :agent);
 
 -- name: count_after
 -- How many tasks of a state have a status not older than a time. Counted in the index.
@@ -332,9 +337,10 @@ SELECT count(*) FROM tasks INDEXED BY tasks_by_context
 WHERE scope = :scope AND context = :context AND state = :state AND status_ms >= :after_ms;
 
 -- name: claim
--- Lease to ?1 the oldest tasks that are queued, whose holder is not in a JSON array of live ones, or that were offered until a
--- time before ?4, at most ?3; without ?8 none that is queued. ?5 is a JSON array of agents, or null for those that nobody serves: all but the JSON array ?6. A task that nobody
--- has begun is offered until ?7. The counters tell which scopes have any; a separate index would cost every task two writes.
+-- Lease to ?1 the oldest tasks that are queued, whose holder is not in a JSON array of live ones, or that were offered, or
+-- sleep, until a time before ?4, at most ?3; without ?8 none that is queued. ?5 is a JSON array of agents, or null for those
+-- that nobody serves: all but the JSON array ?6. A task that nobody has begun is offered until ?7. The counters tell which
+-- scopes have any; a separate index would cost every task two writes.
 UPDATE tasks SET holder = ?1, epoch = epoch + 1,
     offered_until_ms = CASE WHEN holder IS NULL OR offered_until_ms IS NOT NULL THEN ?7 END
 WHERE task IN (
@@ -344,6 +350,18 @@ WHERE task IN (
         AND CASE WHEN ?5 IS NULL THEN s.agent NOT IN (SELECT value FROM json_each(?6))
             ELSE s.agent IN (SELECT value FROM json_each(?5)) END
     ORDER BY t.task LIMIT ?3)
+RETURNING task;
+
+-- name: claim_woken
+-- The same for tasks that sleep, or are put aside, until ?4 at the latest, at most ?3, those that woke first: of a JSON array of agents ?5, or null
+-- for those that nobody serves: all but the JSON array ?6. They are offered until ?7.
+UPDATE tasks SET holder = ?1, epoch = epoch + 1, offered_until_ms = ?7
+WHERE task IN (
+    SELECT t.task FROM tasks t INDEXED BY tasks_asleep CROSS JOIN scopes s ON s.scope = t.scope
+    WHERE t.holder IN ('asleep', 'aside') AND t.offered_until_ms <= ?4
+        AND CASE WHEN ?5 IS NULL THEN s.agent NOT IN (SELECT value FROM json_each(?6))
+            ELSE s.agent IN (SELECT value FROM json_each(?5)) END
+    ORDER BY t.offered_until_ms LIMIT ?3)
 RETURNING task;
 
 -- name: missing
@@ -367,6 +385,12 @@ WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND t.cancel AND t.holder = ?1;
 -- Tasks leased to ?1. Only for processes that share the file with others.
 SELECT t.id FROM scopes s CROSS JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 4
 WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND t.holder = ?1;
+
+-- name: leased_of
+-- Tasks of a JSON array of agents that replicas and workers have, at most ?2.
+SELECT t.id, s.agent, t.holder FROM scopes s CROSS JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 2
+WHERE s.agent IN (SELECT value FROM json_each(?1)) AND s.n0 + s.n1 > 0
+    AND t.holder IS NOT NULL AND t.holder NOT IN ('asleep', 'aside') ORDER BY t.task LIMIT ?2;
 
 -- name: offered
 -- Tasks that were offered to ?1, which has not accepted them yet. Only for processes that share the file with others.
@@ -401,8 +425,8 @@ WHERE t.state > 1 AND (t.state > 3) + t.pruned = ?1 AND t.status_ms < ?2
 ORDER BY t.status_ms LIMIT ?3;
 
 -- name: delete_task
--- Delete a task, unless it has changed since the sweep found it.
-DELETE FROM tasks WHERE task = ?1 AND state = ?2 AND seq = ?3 RETURNING pushed;
+-- Delete a task, unless it has changed since the sweep found it. Returns the head of one that has not ended.
+DELETE FROM tasks WHERE task = ?1 AND state = ?2 AND seq = ?3 RETURNING pushed, CASE WHEN state < 4 THEN head END;
 
 -- name: prune_task
 -- Mark that the log of a terminal task is deleted.
@@ -423,6 +447,10 @@ DELETE FROM snapshots WHERE task = ?1;
 -- name: delete_files
 -- Delete the files of a task.
 DELETE FROM files WHERE task = ?1;
+
+-- name: delete_acts
+-- Delete the acts of a task.
+DELETE FROM state_acts WHERE task = ?1;
 
 -- name: calls_of_tasks
 -- The remembered calls of tasks, by a JSON array of ids. It reads all calls: only operators ask, and calls expire within minutes.

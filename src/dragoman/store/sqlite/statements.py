@@ -3,17 +3,21 @@
 Invariant: reads see one moment, and a batch of writes is one transaction of the writer.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
 
-from dragoman.store.sql.statements import Value
+from dragoman.store.api import Refused
+from dragoman.store.sql.statements import Procedure, Value
 from dragoman.store.sqlite.connection import fetch, translated
 from dragoman.store.sqlite.pool import SqliteDoor
 from dragoman.store.sqlite.reads import SqliteReads
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Act
+
+T = TypeVar("T")
 
 
 class SqliteStatements:
@@ -52,6 +56,24 @@ class SqliteStatements:
             return returned
 
         return int(await self._door().writer.submit(Act(run)))
+
+    async def carry_out(self, procedure: Callable[[], Procedure[T]]) -> T:
+        """In the writer's next batch, which a refusal does not undo."""
+
+        def run(tables: Tables, _: int) -> T | Refused | ValueError:
+            steps, rows = procedure(), None
+            try:
+                while True:
+                    name, *values = next(steps) if rows is None else steps.send(rows)
+                    rows = fetch(tables.cursor, tables.sql[name], tuple(map(_encode, values)))
+            except StopIteration as end:
+                outcome: T = end.value
+                return outcome
+            except (Refused, ValueError) as error:
+                return error
+
+        outcome: T = await self._door().writer.submit(Act(run))
+        return outcome
 
 
 def _encode(value: Value) -> Value:

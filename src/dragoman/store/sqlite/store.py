@@ -20,6 +20,9 @@ from dragoman.model.message import Message
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskHead, TaskState
 from dragoman.store.api import (
     AGENT_ABSENT_S,
+    ASIDE,
+    ASLEEP,
+    NO_REPLICAS,
     Append,
     Appended,
     ContextPage,
@@ -35,27 +38,37 @@ from dragoman.store.api import (
     Stored,
     StoreError,
     Unknown,
+    Whose,
+    covers,
 )
 from dragoman.store.audit import AuditTrail
+from dragoman.store.budgets import BudgetBook
 from dragoman.store.codec import Codec
 from dragoman.store.damage import DamageLog
 from dragoman.store.encoder import Encoder, note_files
 from dragoman.store.figures import StoreFigures
 from dragoman.store.files import TaskFiles
 from dragoman.store.keyring import KeyRing
+from dragoman.store.operator_records import OperatorRecords
 from dragoman.store.outage import WriteRecord
 from dragoman.store.outbox import Outbox
+from dragoman.store.principals import PrincipalRows
 from dragoman.store.receipts import Receipts
 from dragoman.store.replicas import LocalReplicas, Replicas
 from dragoman.store.retention import Horizon
 from dragoman.store.shared import Shared
 from dragoman.store.sql.audit import AuditTable
+from dragoman.store.sql.budgets import BudgetTable
 from dragoman.store.sql.figures import read_figures
 from dragoman.store.sql.keys import KeyTable
+from dragoman.store.sql.operator_records import RecordTable
 from dragoman.store.sql.outbox import OutboxTables
+from dragoman.store.sql.principals import PrincipalTable
 from dragoman.store.sql.receipts import ReceiptTable
+from dragoman.store.sql.state import StateTable
 from dragoman.store.sql.statements import statements_for_sqlite
 from dragoman.store.sql.tasks import TaskTable
+from dragoman.store.sql.teams import TeamTable
 from dragoman.store.sql.usage import UsageTable
 from dragoman.store.sqlite.answer_counts import AnswerCounts
 from dragoman.store.sqlite.audit_trail import add_entries
@@ -64,6 +77,7 @@ from dragoman.store.sqlite.ledger import SqliteLedger
 from dragoman.store.sqlite.listing import list_contexts, list_rows, list_tasks, newest_of_context
 from dragoman.store.sqlite.outbox import SqliteOutbox
 from dragoman.store.sqlite.pool import ConnectionPool, Readers, SqliteDoor
+from dragoman.store.sqlite.principals import FileScopes
 from dragoman.store.sqlite.reads import SqliteReads
 from dragoman.store.sqlite.recent import RecentTasks
 from dragoman.store.sqlite.schema import migrate, migrate_beside, migrations, read_statements
@@ -80,6 +94,8 @@ from dragoman.store.sqlite.writes import (
     Stop,
     TaskClaim,
 )
+from dragoman.store.state import StateStore
+from dragoman.store.team_rows import TeamRows
 from dragoman.store.usage import AnswerUsage, UsageBook
 from dragoman.store.worker_leases import WORKER, DueLeases, HeldLease, LeaseTable, WorkerLease, WorkerLeases
 
@@ -113,22 +129,29 @@ class SqliteStore:
         self.keys: KeyRing = KeyTable(statements, self._damage)
         self.audit: AuditTrail = AuditTable(statements, partial(add_entries, self._open))
         self.shared: Shared = SharedTable(self._open, clock)
+        self.operator_records: OperatorRecords = RecordTable(statements, clock)
         self.receipts: Receipts = ReceiptTable(statements)
+        self.teams: TeamRows = TeamTable(statements)
+        self.principals: PrincipalRows
+        self.principals = PrincipalTable(statements, FileScopes(self._open))
         # The protocol's methods that look at tasks without their logs are the table's own.
         looks = TaskTable(statements, self)
         self.search, self.changes = looks.search, looks.changes
         self.queued, self.missing = looks.queued, looks.missing
-        self.leased, self.cancels = looks.leased, looks.cancels
+        self.leased, self.leased_of, self.cancels = looks.leased, looks.leased_of, looks.cancels
         self.children, self.asking = looks.children, looks.asking
-        self.orphans, self.overdue = looks.orphans, looks.overdue
+        self.orphans, self.overdue, self.next_wake = looks.orphans, looks.overdue, looks.next_wake
         self.usage: UsageBook
         self.usage = self._usage = UsageTable(statements, AnswerCounts(self._open).add)
+        self.budgets: BudgetBook
+        self.budgets = self._budgets = BudgetTable(statements)
         self._worker_leases = LeaseTable(time.monotonic)
         self._has_granted = False
         """Whether a worker was to get a lease in this process. It is set before the append that grants one."""
         self._claims: set[asyncio.Future[Any]] = set()
         """The claims under way that take all workers' leases for those of an earlier process."""
         self.worker_leases: WorkerLeases = LocalWorkerLeases(self._worker_leases)
+        self.state: StateStore = StateTable(statements, clock, self.worker_leases)
 
     async def open(self, holder: str | None) -> None:
         """As the protocol says. Nobody who held a lease before is alive."""
@@ -139,7 +162,7 @@ class SqliteStore:
             self._lock = ProcessLock(location.path)
         gate = location.gate()
         sql = statements_for_sqlite()
-        for name in ("queries", "audit", "outbox", "receipts", "shared", "figures", "usage"):
+        for name in ("queries", "audit", "outbox", "receipts", "shared", "figures", "usage", "budgets"):
             sql |= read_statements(f"{name}.sql")
         connections: list[apsw.Connection] = []
         try:
@@ -147,7 +170,7 @@ class SqliteStore:
                 migrate_beside(location, location.path, migrations())
             connections.append(connect(location))
             migrate(connections[0], location, migrations())
-            tables = Tables(connections[0], sql)
+            tables = Tables(connections[0], sql, self._budgets.changed)
             connections += [connect(location, readonly=True) for _ in range(1 + Readers.THREADS)]
         except (apsw.Error, StoreError) as error:
             for connection in connections:
@@ -294,13 +317,13 @@ class SqliteStore:
             self._recent.keep(stored)
         return stored
 
-    async def find(self, task_id: str, owner: str, agent: str, bytes_max: int | None = None) -> Stored | int | None:
+    async def find(self, task_id: str, owner: Whose, agent: str, bytes_max: int | None = None) -> Stored | int | None:
         """The head is read before the rest."""
         kept = self._recent.get(task_id)
         if kept is not None:
-            return kept if kept.head.owner == owner and kept.head.agent == agent else None
+            return kept if covers(owner, kept.head.owner) and kept.head.agent == agent else None
         found = await self.head(task_id)
-        if found is None or found[0].owner != owner or found[0].agent != agent:
+        if found is None or not covers(owner, found[0].owner) or found[0].agent != agent:
             return None
         size = self._point("size", task_id) or 0
         if bytes_max is not None and size >= bytes_max:
@@ -405,13 +428,24 @@ class SqliteStore:
         queued: bool = True,
     ) -> tuple[Stored, ...]:
         """Leased by the writer, then read on a reader thread."""
+        return await self._claim(holder, limit, agents, queued=queued)
+
+    async def claim_woken(
+        self, holder: str, limit: int, agents: Collection[str] | None, absent_s: float = AGENT_ABSENT_S
+    ) -> tuple[Stored, ...]:
+        """As `claim`."""
+        return await self._claim(holder, limit, agents, woken=True)
+
+    async def _claim(
+        self, holder: str, limit: int, agents: Collection[str] | None, *, queued: bool = True, woken: bool = False
+    ) -> tuple[Stored, ...]:
         alive = self._local.living()
         if holder not in alive:
             raise StoreError(f"store {self._location.url!r}: {holder} has not joined it")
         wanted = None if agents is None else tuple(agents)
-        if self._has_granted:  # else workers' leases have ended with an earlier process
-            alive = (*alive, WORKER)
-        claim = TaskClaim(holder, alive, limit, wanted, self._local.served(), queued)
+        alive = (*alive, *NO_REPLICAS) if self._has_granted else (*alive, ASLEEP, ASIDE)
+        # Without that, workers' leases have ended with an earlier process.
+        claim = TaskClaim(holder, alive, limit, wanted, self._local.served(), queued, woken)
         writing = self._writer.submit(claim)
         if not self._has_granted:
             self._claims.add(writing)

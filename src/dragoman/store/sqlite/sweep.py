@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.json import encode
 
-from dragoman.store.codec import TERMINAL_FROM
+from dragoman.store.codec import TERMINAL_FROM, Codec
 from dragoman.store.retention import BATCH_ROWS, BATCH_TASKS, ENDED, Horizon
 from dragoman.store.sqlite.connection import fetch
 from dragoman.store.sqlite.deliveries import remove_all
@@ -44,13 +44,13 @@ def _older(reads: SqliteReads, kind: int, now_ms: int, age_ms: int, limit: int) 
     return [Victim(*row) for row in rows]
 
 
-def delete_victims(tables: Tables, sweep: Sweep) -> int:
+def delete_victims(tables: Tables, sweep: Sweep, codec: Codec) -> int:
     """Delete the rows that are still as they were found. Returns how many. Runs inside a writer's transaction."""
     cursor, sql = tables.cursor, tables.sql
     tables.standings.clear()
     before = tables.connection.total_changes()
     for victim in sweep.whole:
-        _delete_whole(tables, victim)
+        _delete_whole(tables, victim, codec)
     for victim in sweep.logs:
         cursor.execute(sql["prune_task"], (victim.task,))
         cursor.execute(sql["prune_pages"], (victim.task,))
@@ -61,7 +61,7 @@ def delete_victims(tables: Tables, sweep: Sweep) -> int:
     return tables.connection.total_changes() - before
 
 
-def delete_tasks(tables: Tables, deletion: Deletion) -> tuple[str, ...]:
+def delete_tasks(tables: Tables, deletion: Deletion, codec: Codec) -> tuple[str, ...]:
     """Delete those of the tasks that have ended. Returns their ids. Runs inside a writer's transaction."""
     deleted: list[str] = []
     for task_id in deletion.ids:
@@ -70,7 +70,8 @@ def delete_tasks(tables: Tables, deletion: Deletion) -> tuple[str, ...]:
         if found is None:
             continue
         task, scope, context, state, seq, _, _, status_ms, _ = found
-        if state >= TERMINAL_FROM and _delete_whole(tables, Victim(task, scope, context, state, status_ms, seq)):
+        victim = Victim(task, scope, context, state, status_ms, seq)
+        if state >= TERMINAL_FROM and _delete_whole(tables, victim, codec):
             deleted.append(task_id)
     if deletion.calls and deleted:
         ids = encode(deleted).decode()
@@ -78,15 +79,21 @@ def delete_tasks(tables: Tables, deletion: Deletion) -> tuple[str, ...]:
     return tuple(deleted)
 
 
-def _delete_whole(tables: Tables, victim: Victim) -> bool:
-    """Delete a task with all that belongs to it, unless it has changed. Returns whether it was there."""
+def _delete_whole(tables: Tables, victim: Victim, codec: Codec) -> bool:
+    """Delete a task with all that belongs to it, unless it has changed. Returns whether it was there.
+
+    One that has not ended is charged what it has reserved of budgets.
+    """
     cursor, sql = tables.cursor, tables.sql
-    pushed = cursor.execute(sql["delete_task"], (victim.task, victim.state, victim.seq)).get
-    if pushed is None:
+    found = cursor.execute(sql["delete_task"], (victim.task, victim.state, victim.seq)).get
+    if found is None:
         return False
+    pushed, head = found
+    if head is not None:
+        tables.charge(codec.charges(head))
     if pushed:
         remove_all(tables, victim.task)
-    for name in ("delete_pages", "delete_snapshot", "delete_files", "delete_receipts"):
+    for name in ("delete_pages", "delete_snapshot", "delete_files", "delete_receipts", "delete_acts"):
         cursor.execute(sql[name], (victim.task,))
     tables.count(victim.scope, victim.context, victim.state, None)
     return True

@@ -9,11 +9,14 @@ from itertools import chain, count
 
 import apsw
 import msgspec
-from msgspec.structs import astuple
+from msgspec import Struct
 
 from dragoman.model.task import TOKENS_MAX
+from dragoman.store.api import owner_range
+from dragoman.store.budgets import LESSONS, BudgetClaim, Charge
 from dragoman.store.codec import LARGE_BYTES, TERMINAL_FROM
 from dragoman.store.files import File
+from dragoman.store.members import TeamMembers
 from dragoman.store.sqlite.schema import for_rows
 from dragoman.store.usage import DAY_MS, AnswerUsage, Used
 
@@ -30,15 +33,34 @@ FITTING = tuple(next(size for size in SIZES if size >= count) for count in range
 SCOPES_REMEMBERED = 10_000
 """How many numbers of scopes (an owner with an agent) are cached."""
 
+BALANCES_REMEMBERED = 10_000
+"""How many accounts of budgets are cached."""
+
 Standing = tuple[int, int, str, int, int, int, int, int]
 """Number, scope, context, state, seq, epoch of a task, whether it is leased, and the time of its status."""
 
 
-class Tables:
-    """The writer's connection with its statements, its counters and its cached rows."""
+Balance = tuple[int, int, int]
+"""The used and the reserved part of an account, and both together in the rows of a store that was copied here."""
 
-    def __init__(self, connection: apsw.Connection, sql: dict[str, str]) -> None:
+
+class Booking(Struct):
+    """The change of an account by a transaction. `claim` is one of the claims in it, if it has any."""
+
+    used: int = 0
+    reserved: int = 0
+    claim: BudgetClaim | None = None
+
+
+class Tables:
+    """The writer's connection with its statements, its counters and its cached rows.
+
+    The names of accounts that change are added to `changed`.
+    """
+
+    def __init__(self, connection: apsw.Connection, sql: dict[str, str], changed: dict[str, None]) -> None:
         self.connection = connection
+        self._changed = changed
         self.cursor = connection.cursor()
         self.sql = sql
         self.one_row = {name: for_rows(text, 1) for name, text in sql.items()}
@@ -52,7 +74,13 @@ class Tables:
         self.counts: dict[tuple[int, str], list[int]] = {}
         """How this transaction changes the tasks of each scope and context, by state: see `write_counts`."""
         self.usage: dict[tuple[int, int, str], list[Used]] = {}
-        """The usage of the runs that end in this transaction, by day, scope and model."""
+        """The usage of the runs that end in this transaction, by day, scope and name."""
+        self.balances: dict[str, Balance] = {}
+        """The balances of accounts, without the bookings. They stay true, as `standings` do."""
+        self.bookings: dict[str, Booking] = {}
+        """How this transaction changes accounts: see `write_bookings`."""
+        self.lessons: dict[tuple[str, str], list[int]] = {}
+        """The costs of the tasks that end in this transaction, by agent and unit, the latest last."""
         self._forms: dict[tuple[str, int], str] = {}
         last_task, last_file, last_config = self.cursor.execute(sql["last_numbers"]).get
         self.task_numbers = count(last_task + 1)
@@ -65,6 +93,8 @@ class Tables:
         """Undo the transaction and the caches that it filled. SQLite may have undone its part already."""
         for known in (self.standings, self.scopes, self.hosts, self.counts, self.day_counts, self.usage):
             known.clear()
+        for booked in (self.balances, self.bookings, self.lessons):
+            booked.clear()
         if self.connection.in_transaction:
             self.cursor.execute("ROLLBACK")
 
@@ -128,27 +158,89 @@ class Tables:
     def count_usage(self, ended_ms: int, scope: int, used: Iterable[Used]) -> None:
         """Count a run that ended at a time."""
         for each in used:
-            self.usage.setdefault((ended_ms // DAY_MS, scope, each.model), []).append(each)
+            self.usage.setdefault((ended_ms // DAY_MS, scope, each.name), []).append(each)
 
     def count_answer(self, usage: AnswerUsage) -> None:
         """Count a direct answer."""
         scope = self.scopes.get((usage.owner, usage.agent)) or self.scope(usage.owner, usage.agent)
         self.count_usage(usage.ended_ms, scope, usage.used)
 
-    def count_day(self, day: tuple[int, str] | None) -> None:
-        """Count a new task for its owner's day; None if days are not limited."""
-        if day is not None:
+    def count_days(self, days: Iterable[tuple[int, str]]) -> None:
+        """Count a new task for the days of its owner, and of a team, that are limited."""
+        for day in days:
             self.day_counts[day] = self.day_counts.get(day, 0) + 1
 
-    def open_tasks(self, owner: str) -> int:
-        """How many tasks of an owner are open."""
-        row = self.cursor.execute(self.sql["open_tasks"], (owner,)).get
+    def open_tasks(self, whose: str | TeamMembers) -> int:
+        """How many tasks of an owner, or of a team, are open."""
+        row = self.cursor.execute(self.sql["open_tasks"], owner_range(whose)).get
         scopes = dict(msgspec.json.decode(str(row), type=list[tuple[int, int]]))
         return sum(scopes.values()) + self._uncommitted_open(scopes)
 
-    def day_tasks(self, day: tuple[int, str]) -> int:
-        """How many tasks were made in a day, by its number and owner."""
+    def day_tasks(self, of: tuple[int, str | TeamMembers]) -> int:
+        """How many tasks were made in a day, by its number and the owner, or the team."""
+        day = of[0], owner_range(of[1])[0]
         return int(self.cursor.execute(self.sql["day_tasks"], day).get or 0) + self.day_counts.get(day, 0)
+
+    def claim(self, claims: Iterable[BudgetClaim]) -> None:
+        """Book the claims of a new task."""
+        for claim in claims:
+            booking = self._booking(claim.account)
+            booking.claim = claim
+            booking.reserved += claim.amount
+
+    def charge(self, charges: Iterable[Charge]) -> None:
+        """Book what a task that ends, or is deleted before its end, is charged."""
+        for charge in charges:
+            booking = self._booking(charge.account)
+            booking.reserved -= charge.released
+            booking.used += charge.used
+            if charge.agent:
+                self.lessons.setdefault((charge.agent, charge.unit), []).append(charge.used)
+
+    def _booking(self, account: str) -> Booking:
+        booking = self.bookings.get(account)
+        if booking is None:
+            booking = self.bookings[account] = Booking()
+        return booking
+
+    def balance(self, account: str) -> int:
+        """How much of an account is used or reserved, by this transaction, too."""
+        known, booking = self._balance(account), self.bookings.get(account)
+        return sum(known) + (0 if booking is None else booking.used + booking.reserved)
+
+    def _balance(self, account: str) -> Balance:
+        known = self.balances.get(account)
+        if known is None:
+            used = reserved = elsewhere = 0
+            for replica, its_used, its_reserved in self.cursor.execute(self.sql["find_balance"], (account,)):
+                if replica:
+                    elsewhere += int(its_used) + int(its_reserved)
+                else:
+                    used, reserved = int(its_used), int(its_reserved)
+            if len(self.balances) >= BALANCES_REMEMBERED:
+                self.balances.clear()
+            known = self.balances[account] = used, reserved, elsewhere
+        return known
+
+    def write_bookings(self) -> None:
+        """Write the changed accounts, each once, and the lessons of this transaction, as its last step."""
+        for account, booking in self.bookings.items():
+            used, reserved, elsewhere = self._balance(account)
+            used, reserved = used + booking.used, reserved + booking.reserved
+            claim = booking.claim
+            if claim is not None:
+                names = (claim.budget, claim.member, claim.owner, claim.reservation.unit)
+                self.cursor.execute(self.sql["open_account"], (account, claim.ends_ms, claim.expires_ms, *names))
+            self.balances[account] = used, reserved, elsewhere
+            self._changed[account] = None
+            self.cursor.execute(self.sql["book"], (account, str(used), str(reserved)))
+        for key, costs in self.lessons.items():
+            found = self.cursor.execute(self.sql["budget_lessons"], key).get
+            known = () if found is None else msgspec.json.decode(str(found), type=tuple[str, ...])
+            latest = (*map(str, reversed(costs)), *known)[:LESSONS]
+            self.cursor.execute(self.sql["put_lessons"], (*key, msgspec.json.encode(latest).decode()))
+        self.bookings.clear()
+        self.lessons.clear()
 
     def _uncommitted_open(self, scopes: Iterable[int]) -> int:
         """How many more tasks of these scopes are open than before this transaction."""
@@ -174,15 +266,16 @@ class Tables:
             self.execute_rows("count_contexts", rows)
         for key in left:
             self.cursor.execute(self.sql["drop_context"], key)
+            if self.connection.changes():
+                self.cursor.execute(self.sql["end_conversation"], key)
         if self.day_counts:
             self.execute_rows("count_days", [(*day, made) for day, made in self.day_counts.items()])
         if self.usage:
             used: list[tuple[object, ...]] = []
             for by, runs in self.usage.items():
-                _, *numbers = astuple(runs[0])  # without the model
+                numbers = runs[0].numbers
                 for run in runs[1:]:
-                    _, *more = astuple(run)
-                    numbers = [min(one + other, TOKENS_MAX) for one, other in zip(numbers, more, strict=True)]
+                    numbers = tuple(min(a + b, TOKENS_MAX) for a, b in zip(numbers, run.numbers, strict=True))
                 used.append((*by, "", 0, *numbers))
             if len(used) == 1:
                 self.cursor.execute(self.one_row["add_usage"], used[0])

@@ -52,13 +52,19 @@ class SqliteRows:
 
     async def rows(self, table: Table, after: Row | None, limit: int) -> Sequence[Row]:
         """As the protocol says."""
+        return [_read(table, row) for row in self._next(table, ", ".join(table.columns), after, limit)]
+
+    async def weigh(self, table: Table, after: Row | None, limit: int) -> Sequence[int]:
+        """As the protocol says."""
+        return [size for (size,) in self._next(table, f"octet_length({table.heavy})", after, limit)]
+
+    def _next(self, table: Table, columns: str, after: Row | None, limit: int) -> list[Any]:
         keys = ", ".join(list(table.columns)[: table.keys])
         key = tuple(map(_key, after or ()))
         kinds = zip(key, table.columns.values(), strict=False)  # the columns of the key come first
         marks = ", ".join("CAST(? AS TEXT)" if kind is ColumnType.TEXT else "?" for _, kind in kinds)
         where = f"WHERE ({keys}) > ({marks})" if after is not None else ""
-        sql = f"SELECT {', '.join(table.columns)} FROM {table.name} {where} ORDER BY {keys} LIMIT {limit}"
-        return [_read(table, row) for row in self.fetch(sql, key)]
+        return self.fetch(f"SELECT {columns} FROM {table.name} {where} ORDER BY {keys} LIMIT {limit}", key)
 
     async def rows_of(self, table: Table, tasks: tuple[int, int]) -> Sequence[Row]:
         """As the protocol says."""

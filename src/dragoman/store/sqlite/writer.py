@@ -207,6 +207,8 @@ class SqliteWriter:
                 outcomes = way(writes, now_ms)
                 if tables.counts or tables.usage:
                     tables.write_counts()
+                if tables.bookings:
+                    tables.write_bookings()
                 tables.cursor.execute("COMMIT")  # if that fails SQLite undoes the transaction: nothing was written
             except BaseException:
                 tables.rollback()

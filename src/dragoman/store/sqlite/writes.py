@@ -73,6 +73,8 @@ class TaskClaim(Struct, frozen=True):
     """The agents whose tasks are claimed; None for all but `served`."""
     served: tuple[str, ...]
     queued: bool
+    woken: bool = False
+    """Only tasks that slept."""
 
 
 class Victim(Struct, frozen=True):

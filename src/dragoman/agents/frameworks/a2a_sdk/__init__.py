@@ -25,6 +25,11 @@ def adapts(value: object) -> bool:
     return all(map(callable, calls)) and not inspect.isabstract(kind)
 
 
+def name_of(value: Any) -> str:
+    """Empty: the name is on the card, which is apart from the executor and may stand for several of them."""
+    return ""
+
+
 def adapt(value: Any, agent_id: str) -> ExecutorAgent:
     """Put the executor behind a card, which says what its class does. A class is called without arguments.
 

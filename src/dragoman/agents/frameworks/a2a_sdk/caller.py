@@ -11,11 +11,17 @@ from dragoman.agents.frameworks.a2a_sdk.turn import ExecutorTurn
 
 
 def make_call_context(turn: ExecutorTurn) -> Any:
-    """Make the ServerCallContext. Its `state` is a new dict for each call; the caller's headers are not in it."""
+    """Make the ServerCallContext. Its `state` is a new dict for each call, with `headers`, as the SDK's own server has.
+
+    Only those are there that the agent lists. If they are lost, there are none, and `headers_lost` is True.
+    """
     users = importlib.import_module("a2a.auth.user")
     user = users.UnauthenticatedUser() if turn.caller is None else _caller_type()(turn.caller)
     contexts = importlib.import_module("a2a.server.context")
-    return contexts.ServerCallContext(user=user, requested_extensions=set(turn.extensions))
+    state: dict[str, Any] = {"headers": dict(turn.headers or {})}
+    if turn.headers is None:
+        state["headers_lost"] = True
+    return contexts.ServerCallContext(user=user, state=state, requested_extensions=set(turn.extensions))
 
 
 @cache

@@ -164,6 +164,7 @@ class ExecutorRun:
             accepted_output_modes=run.head.accepted_output_modes,
             extensions=run.extensions,
             caller=_caller(run.principal.id),
+            headers=run.headers if run.sink.gives_headers else {},
         )
 
     # -- the queue -----------------------------------------------------------------------------------------------------
@@ -309,7 +310,7 @@ def _caller(owner: str) -> str | None:
 
 
 def _load_questions(run: Run) -> list[ExecutorQuestion]:
-    text = (run.record.note or {}).get(NOTE)
+    text = run.notes.get(NOTE)
     return msgspec.json.decode(text, type=list[ExecutorQuestion]) if text else []
 
 

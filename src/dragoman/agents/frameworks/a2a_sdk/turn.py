@@ -3,6 +3,8 @@
 Invariant: values only; nothing here knows a release of the SDK.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -15,7 +17,8 @@ class ExecutorTurn(Struct, frozen=True, kw_only=True):
     """One call of `execute`, or of `cancel`, which has no message.
 
     `task` is the task as the last call left it; None in the first one. `caller` is the id of an authenticated caller,
-    None on a server that asks nobody.
+    None on a server that asks nobody. `headers` are those of the message's request that the agent lists; None if they
+    are lost.
     """
 
     task_id: str
@@ -27,3 +30,4 @@ class ExecutorTurn(Struct, frozen=True, kw_only=True):
     accepted_output_modes: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()
     caller: str | None = None
+    headers: Mapping[str, str] | None = MappingProxyType({})

@@ -44,9 +44,9 @@ def encode_status(error: A2AError) -> bytes:
             _add(status, _bad_request(error.violations, MAX_BYTES - status.ByteSize()))
         case AgentNotFound():
             _add(status, _bad_request([("tenant", error.message)], MAX_BYTES - status.ByteSize()))
-        case Unavailable() | TooManyRequests():
+        case Unavailable(retry_after_s=int(seconds)) | TooManyRequests(retry_after_s=int(seconds)):
             retry = RetryInfo()
-            retry.retry_delay.seconds = error.retry_after_s
+            retry.retry_delay.seconds = seconds
             _add(status, retry)
     encoded: bytes = status.SerializeToString()
     return encoded

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragoman.agents.remote.credentials import Masking, secrets_in
+from dragoman.agents.masking import Masking, secrets_in
 from dragoman.model.message import Artifact, Part
 
 KEY = "upstream-key-123456"
@@ -44,6 +44,20 @@ def test_a_secret_that_chunks_cut_in_pieces_is_masked_from_where_it_is_recognise
     assert masking.after("the up", "stream") == "stream"
     assert masking.after("the upstream-key-", "99") == "99"
     assert masking.after("", KEY) == KEY
+
+
+TOKENS = ("eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOi-caller-of-this.signed", "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOi-issued.signature")
+"""Two tokens of one issuer, which begin alike."""
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_of_tokens_that_begin_alike_each_is_masked_to_its_end(token: str) -> None:
+    masking = Masking(TOKENS)
+    assert masking.text(f"you showed {token}.") == "you showed ***."
+    for cut in range(1, len(token)):
+        before, rest = token[:cut], f"{token[cut:]}."
+        said = masking.text(before) + masking.text(masking.after(before, rest))
+        assert said == (before if cut < 24 else "***") + "***."
 
 
 def test_in_urls_and_json_it_is_spelled_otherwise() -> None:
