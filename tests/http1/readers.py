@@ -87,7 +87,7 @@ async def _read_requests(pieces: Sequence[bytes]) -> Reading:
         await _quiet()
     refused = any(f"HTTP/1.1 {status}".encode() in transport.written for status in (400, 408, 501, 503))
     connection.connection_lost(None)
-    await asyncio.gather(*connections.tasks)
+    await asyncio.gather(*connections.tasks.values())
     return Reading(tuple(found), refused)
 
 

@@ -49,10 +49,8 @@ class WorkerStage(Stage):
         return answer
 
     async def _post(self, action: str, body: dict[str, Any]) -> str:
-        sent = json.dumps(body).encode()
-
         async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": sent, "more_body": False}
+            raise AssertionError("the body is here")
 
         headers = {b"content-type": b"application/json"}
         route = Route("workers", NOTHING, agent="agent", ids={"action": action})
@@ -64,7 +62,7 @@ class WorkerStage(Stage):
             principal=Principal("worker", AccessRole.AGENT),
             path=f"/workers/agent/{action}",
             receive=receive,
-            body_arrived=True,
+            body=json.dumps(body).encode(),
         )
         workers = WorkerBinding(self.engine.operations, {"agent": self.agents["agent"]}, LIMITS)
         try:

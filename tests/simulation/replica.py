@@ -340,15 +340,12 @@ class Place:
 
     async def _let_work(self, agent: str, action: str, body: bytes, connection: Connection) -> None:
         loop, process, workers = self._loop, self.process, self.workers
-        messages: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
         left = loop.create_future()
         connection.leave = lambda: _ignored(loop.post(process, self._delay_s(), _finish, left))
         if connection.closed:
             _finish(left)
 
         async def receive() -> dict[str, Any]:
-            if messages:
-                return messages.pop()
             await left
             return {"type": "http.disconnect"}
 
@@ -358,7 +355,7 @@ class Place:
             headers={b"content-type": b"application/json"},
             header_list=[(b"content-type", b"application/json")],
             receive=receive,
-            body_arrived=True,
+            body=body,
             route=Route("workers", {"POST": None}, mount="/workers", agent=agent, ids={"action": action}),
             principal=Principal("worker", role=AccessRole.AGENT),
         )

@@ -17,7 +17,6 @@ from dragoman.bindings.cors import READS, Cors
 from dragoman.bindings.endpoints import Answer, Endpoints, HttpEndpoint, PageSessions, add_absent, public
 from dragoman.bindings.home import Home
 from dragoman.bindings.http import (
-    BODY_ARRIVED,
     Gone,
     HttpRequest,
     HttpResponse,
@@ -29,6 +28,7 @@ from dragoman.bindings.http import (
     send_response,
     stream_response,
 )
+from dragoman.bindings.http1.exchange import Address, AsgiExchange
 from dragoman.bindings.limits import SMALL_BYTES
 from dragoman.bindings.monitoring import Health
 from dragoman.bindings.routes import NOWHERE, Routes
@@ -89,13 +89,11 @@ class App:
             }
         )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI 3.0. This is the one place that catches errors: A2AErrors are answered, all others are only logged."""
-        # One function: a coroutine for each step would cost every request a call at each of its waits.
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        """ASGI 3.0."""
         if scope["type"] != "http":
-            await refuse_scope(scope, receive, send)
-            return
-        client, traffic, began_s = scope.get("client"), self._traffic, perf_counter()
+            return refuse_scope(scope, receive, send)
+        client = scope.get("client")
         request = HttpRequest(
             method=scope["method"],
             path=scope["path"],
@@ -108,17 +106,45 @@ class App:
             scope=scope,
             unread=self._unread,
             receive=receive,
-            body_arrived=BODY_ARRIVED in scope,
         )
+        return self._respond(request, scope.get("raw_path") or scope["path"].encode(), receive, send)
+
+    def answer(
+        self, exchange: AsgiExchange, client: Address | None, server: Address | None, scheme: str
+    ) -> Coroutine[Any, Any, None]:
+        """Answer a request of the listener: see `http1.connection.ExchangeApp`."""
+        target, receive = exchange.target, exchange.receive
+        request = HttpRequest(
+            method=exchange.method,
+            path=target.path,
+            headers=exchange.headers,
+            header_list=exchange.header_list,
+            peer="" if client is None else client[0],
+            query=target.query,
+            scheme=scheme,
+            server=server or ("127.0.0.1", 80),
+            unread=self._unread,
+            receive=receive,
+            body=exchange.take_body(),
+        )
+        return self._respond(request, target.raw_path, receive, exchange.send, exchange)
+
+    async def _respond(
+        self, request: HttpRequest, path: bytes, receive: Receive, send: Send, exchange: AsgiExchange | None = None
+    ) -> None:
+        """Answer a request for the raw `path`. This is the one place that catches errors: A2AErrors are answered, all
+        others are only logged."""
+        # One function: a coroutine for each step would cost every request a call at each of its waits.
+        traffic, began_s = self._traffic, perf_counter()
         if self._proxies is not None:
             request.take_forwarded(self._proxies)
         if self._cors is not None and b"origin" in request.headers:
-            send = self._cors.wrap_send(request, send)
+            send, exchange = self._cors.wrap_send(request, send), None
         answer: Answer
         found: HttpEndpoint | HttpResponse | None = None
         try:
             try:
-                found = self._find(request, scope.get("raw_path") or scope["path"].encode())
+                found = self._find(request, path)
                 if isinstance(found, HttpResponse):
                     answer = found
                 else:
@@ -158,7 +184,13 @@ class App:
             del self, found  # a stream may stay open for hours, while a reload replaces this application
             if isinstance(answer, HttpResponse):
                 try:
-                    await send_response(answer, receive, send)
+                    short = not answer.lingers and len(answer.body) <= SMALL_BYTES
+                    if (
+                        exchange is None
+                        or not short
+                        or not exchange.send_whole(answer.status, answer.headers, answer.body)
+                    ):
+                        await send_response(answer, receive, send)
                 finally:
                     if held:
                         unread.release(caller, held)
@@ -240,6 +272,12 @@ class CurrentApp:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         """ASGI 3.0."""
         return self.app(scope, receive, send)
+
+    def answer(
+        self, exchange: AsgiExchange, client: Address | None, server: Address | None, scheme: str
+    ) -> Coroutine[Any, Any, None]:
+        """See `http1.connection.ExchangeApp`."""
+        return self.app.answer(exchange, client, server, scheme)
 
 
 async def refuse_scope(scope: Scope, receive: Receive, send: Send) -> None:

@@ -50,9 +50,6 @@ LINGER_BYTES = 8 * 1024 * 1024
 LINGER_S = 2.0
 """How much is read and discarded after a refusal, and for how long, so that the caller can read the answer first."""
 
-BODY_ARRIVED = "dragoman.body_arrived"
-"""A key in the scope of a request whose whole body the listener has: reading it waits for nothing."""
-
 STALLED = "the body stalled"
 
 KEEPALIVE = (sse.comment("keepalive"),)
@@ -70,13 +67,13 @@ class Gone(Exception):
 class HttpRequest(Request, eq=False, kw_only=True):
     """A request over HTTP. Errors are encoded with `dialect` and `id` (the JSON-RPC id as received), once known.
 
-    `body_arrived` says that the whole body is here. `held` is how many bytes of the answer are counted as unread.
-    `done`: the operation was carried out, and only its answer is refused.
+    `body` is the whole body, if it is here already and has not been read. `held` is how many bytes of the answer are
+    counted as unread. `done`: the operation was carried out, and only its answer is refused.
     """
 
     path: str
     receive: Receive
-    body_arrived: bool = False
+    body: bytes | None = None
     dialect: Dialect | None = None
     id: bytes = b"null"
     held: int = 0
@@ -143,11 +140,8 @@ async def read_json(request: HttpRequest, limits: Limits, *, empty_allowed: bool
     declared = request.headers.get(b"content-length")
     if declared is not None and int(declared) > limits.max_body_bytes:
         raise PayloadTooLarge(limits.max_body_bytes)
-    if request.body_arrived:
-        message = await request.receive()
-        if message["type"] != "http.request":
-            raise Gone
-        body: bytes = message["body"]
+    body, request.body = request.body, None
+    if body is not None:
         if len(body) > limits.max_body_bytes:
             raise PayloadTooLarge(limits.max_body_bytes)
     else:

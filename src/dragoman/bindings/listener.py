@@ -99,7 +99,7 @@ class Listener:
                 for connection in tuple(connections.open):
                     connection.abort()
                 if not await self._ended(CUT_S):
-                    for request in tuple(connections.tasks):
+                    for request in tuple(connections.tasks.values()):
                         request.cancel()
                     await self._ended(CUT_S)
         finally:
@@ -113,7 +113,7 @@ class Listener:
             async with asyncio.timeout(within_s):
                 await connections.none_left.wait()
                 if connections.tasks:
-                    await asyncio.wait(tuple(connections.tasks))
+                    await asyncio.wait(tuple(connections.tasks.values()))
                 return True
         return False
 

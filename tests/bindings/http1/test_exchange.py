@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dragoman.bindings.http1.exchange import HELD_BYTES, JOINED_BYTES, AsgiExchange
+from dragoman.bindings.http1.exchange import HELD_BYTES, JOINED_BYTES, NO_REQUEST_TARGET, AsgiExchange
 from dragoman.bindings.request import Header
 
 DATE = b"date: Fri, 20 Nov 2026 07:00:00 GMT\r\n"
@@ -39,9 +39,11 @@ def exchanged(
     method: str = "GET", version: str = "1.1", *, keep_alive: bool = True, continues: bool = False
 ) -> tuple[AsgiExchange, Written]:
     written = Written()
-    scope = {"type": "http", "method": method, "http_version": version}
     loop = asyncio.get_running_loop()
-    return AsgiExchange(written, loop, scope, keep_alive=keep_alive, continues=continues), written
+    exchange = AsgiExchange(
+        written, loop, method, version, NO_REQUEST_TARGET, [], {}, keep_alive=keep_alive, continues=continues
+    )
+    return exchange, written
 
 
 async def start(exchange: AsgiExchange, *headers: Header, status: int = 200) -> None:
@@ -244,3 +246,44 @@ async def test_a_client_that_is_refused_may_not() -> None:
     await send(exchange, b"body")
     await exchange.receive()
     assert written.writes == [head(b"content-length: 4") + b"body"]
+
+
+async def test_a_body_that_is_here_is_taken_once() -> None:
+    exchange, written = exchanged("POST")
+    exchange.add(b"bo")
+    assert exchange.take_body() is None
+    exchange.add(b"x" * HELD_BYTES)
+    exchange.end_body()
+    assert exchange.take_body() == b"bo" + b"x" * HELD_BYTES
+    assert written.resumed == 1
+    receiving = asyncio.create_task(exchange.receive())
+    await asyncio.sleep(0)
+    assert not receiving.done()
+    exchange.disconnect()
+    assert (await receiving)["type"] == "http.disconnect"
+
+
+async def test_nobody_takes_the_body_of_a_client_that_left() -> None:
+    exchange, _ = exchanged("POST")
+    exchange.end_body()
+    exchange.disconnect()
+    assert exchange.take_body() is None
+
+
+async def test_a_whole_answer_leaves_in_one_write() -> None:
+    exchange, written = exchanged()
+    assert exchange.send_whole(200, [FOUR], b"body")
+    assert written.writes == [head(b"content-length: 4") + b"body"]
+    assert written.answers == [exchange]
+    with pytest.raises(RuntimeError, match="does not follow"):
+        exchange.send_whole(200, [FOUR], b"body")
+
+
+async def test_a_whole_answer_waits_for_a_slow_reader_and_reaches_none_that_left() -> None:
+    exchange, written = exchanged()
+    written.write_paused = True
+    assert not exchange.send_whole(200, [FOUR], b"body")
+    assert not exchange.started
+    exchange.disconnect()
+    assert exchange.send_whole(200, [FOUR], b"body")
+    assert (written.writes, written.answers) == ([], [])

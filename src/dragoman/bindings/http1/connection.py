@@ -39,19 +39,25 @@ import re
 import sys
 import urllib.parse
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from fcntl import ioctl
 from http import HTTPStatus
 from termios import TIOCOUTQ
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import httptools
 from msgspec import Struct
 
 from dragoman.bindings.http import Asgi
 from dragoman.bindings.http1.bounds import RESERVE_HEAD_BYTES, RESERVE_HEAD_S, ConnectionCounter, Seat
-from dragoman.bindings.http1.exchange import STATUS_LINES, AsgiExchange
+from dragoman.bindings.http1.exchange import (
+    NO_REQUEST_TARGET,
+    STATUS_LINES,
+    Address,
+    AsgiExchange,
+    RequestTarget,
+)
 from dragoman.bindings.limits import SLOWEST_BYTES_PER_S
 from dragoman.bindings.request import Header
 from dragoman.net.http1 import HEAD_BYTES_MAX, transfer_codings
@@ -86,8 +92,6 @@ BUSY = "The server has as many connections as it takes: try again soon."
 PROBES = frozenset({"/health", "/healthz"})
 """The paths that are answered on a connection of the reserve."""
 
-ASGI = {"version": "3.0", "spec_version": "2.3"}
-
 
 class Malformed(Exception):
     """A request that breaks the rules of HTTP, or asks for what is not implemented. The text is sent to the client."""
@@ -104,24 +108,34 @@ class Refusal(Struct, frozen=True):
     text: str
 
 
-class RequestTarget(Struct, frozen=True):
-    """The target of a request (RFC 9112 §3.2): `url` as received, `path` decoded, and `raw_path` with its %-escapes."""
-
-    url: bytes
-    path: str
-    raw_path: bytes
-    query: bytes
-
-
-NO_REQUEST_TARGET = RequestTarget(b"", "", b"", b"")
-
-
 def read_target(url: bytes) -> RequestTarget:
     """Take the target of a request apart. Raises httptools.HttpParserInvalidURLError or UnicodeDecodeError."""
     parsed = httptools.parse_url(url)
     raw_path = parsed.path or b"/"  # a whole URL may have none (RFC 9112 §3.2.2)
     path = raw_path.decode("ascii")
     return RequestTarget(url, urllib.parse.unquote(path) if "%" in path else path, raw_path, parsed.query or b"")
+
+
+AnswerExchange = Callable[[AsgiExchange, Address | None, Address | None, str], Coroutine[Any, Any, None]]
+"""Answers a request that came from a client to an address of this server, by `http` or `https`."""
+
+
+@runtime_checkable
+class ExchangeApp(Protocol):
+    """An application that answers exchanges themselves, which costs less than ASGI's messages."""
+
+    def answer(
+        self, exchange: AsgiExchange, client: Address | None, server: Address | None, scheme: str
+    ) -> Coroutine[Any, Any, None]:
+        """See `AnswerExchange`."""
+        ...
+
+
+def over_asgi(app: Asgi) -> AnswerExchange:
+    """Let any ASGI application answer."""
+    return lambda exchange, client, server, scheme: app(
+        exchange.scope(client, server, scheme), exchange.receive, exchange.send
+    )
 
 
 ReaderCut = Callable[[str, float], None]
@@ -143,7 +157,7 @@ class Connections:
         reader_cut: ReaderCut = ignore_cut,
         counter: ConnectionCounter | None = None,
     ) -> None:
-        self.app = app
+        self.answer: AnswerExchange = app.answer if isinstance(app, ExchangeApp) else over_asgi(app)
         self.counter = ConnectionCounter() if counter is None else counter
         self.keep_alive_s = keep_alive_s
         self.reader_pause_s = reader_pause_s
@@ -151,8 +165,8 @@ class Connections:
         self.date = b""
         """The Date of all answers (RFC 9110 §6.6.1), as a line of their heads."""
         self.open: set[ServerConnection] = set()
-        self.tasks: set[asyncio.Task[None]] = set()
-        """The calls of the application."""
+        self.tasks: dict[AsgiExchange, asyncio.Task[None]] = {}
+        """The calls of the application. Each leaves when it ends: a callback for that would cost a turn of the loop."""
         self.retiring = False
         """Whether each connection is closed after its next answer."""
         self.closing = False
@@ -195,9 +209,8 @@ class ServerConnection(asyncio.Protocol):
     A connection of the reserve has `RESERVE_HEAD_S` for one head of `RESERVE_HEAD_BYTES`. A probe is answered, anything
     else with 503, and the connection is closed.
 
-    A request whose whole body has come with its head has `BODY_ARRIVED` in its scope. The timer for idle connections is
-    not set anew for each request: when it fires, it looks at the deadline, and is set for the rest. That and
-    `BODY_ARRIVED` save a tenth of a GetTask.
+    The timer for idle connections is not set anew for each request: when it fires, it looks at the deadline, and is set
+    for the rest.
     """
 
     __slots__ = (
@@ -434,20 +447,11 @@ class ServerConnection(asyncio.Protocol):
         exchange = self._newest = AsgiExchange(
             self,
             self._loop,
-            {
-                "type": "http",
-                "asgi": ASGI,
-                "http_version": version,
-                "method": method.decode("ascii"),
-                "scheme": self._scheme,
-                "path": target.path,
-                "raw_path": target.raw_path,
-                "query_string": target.query,
-                "root_path": "",
-                "headers": self._headers,
-                "client": self._client,
-                "server": self._server,
-            },
+            method.decode("ascii"),
+            version,
+            target,
+            self._headers,
+            headers,
             keep_alive=(
                 version != "1.0"
                 and not self._shared.retiring
@@ -556,16 +560,16 @@ class ServerConnection(asyncio.Protocol):
 
     def _answer(self, exchange: AsgiExchange) -> None:
         self._answering = exchange
-        task = self._loop.create_task(self._run(exchange))
-        self._shared.tasks.add(task)
-        task.add_done_callback(self._shared.tasks.discard)
+        self._shared.tasks[exchange] = self._loop.create_task(self._run(exchange))
 
     async def _run(self, exchange: AsgiExchange) -> None:
         """Call the application. A call that it leaves without an answer costs the connection."""
         try:
-            await self._shared.app(exchange.scope, exchange.receive, exchange.send)
+            await self._shared.answer(exchange, self._client, self._server, self._scheme)
         except Exception:
             log.exception("the application raised")
+        finally:
+            self._shared.tasks.pop(exchange, None)
         if not (exchange.complete or exchange.disconnected):
             if exchange.started:
                 self._close()

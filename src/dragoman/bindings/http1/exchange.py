@@ -1,4 +1,4 @@
-"""AsgiExchange: one request on a connection and its answer, as the ASGI application sees them.
+"""AsgiExchange: one request on a connection and its answer, as the application sees them, over ASGI or without.
 
 Two sides go on independently of each other, until the client leaves (`disconnected`):
 
@@ -12,11 +12,13 @@ Invariant: the bytes of an answer are written in the order in which they were se
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from dragoman.bindings.http import BODY_ARRIVED, Message
+from msgspec import Struct
+
+from dragoman.bindings.http import Message
 from dragoman.bindings.request import Header
 from dragoman.net.http1 import CONTROL_BYTE
 
@@ -31,6 +33,23 @@ BODILESS = frozenset({204, 304})
 """Statuses whose answers have no body (RFC 9110 §6.4.1)."""
 
 DISCONNECTED: Message = {"type": "http.disconnect"}
+
+ASGI = {"version": "3.0", "spec_version": "2.3"}
+
+Address = tuple[str, int]
+"""A host with its port."""
+
+
+class RequestTarget(Struct, frozen=True):
+    """The target of a request (RFC 9112 §3.2): `url` as received, `path` decoded, and `raw_path` with its %-escapes."""
+
+    url: bytes
+    path: str
+    raw_path: bytes
+    query: bytes
+
+
+NO_REQUEST_TARGET = RequestTarget(b"", "", b"", b"")
 
 
 class ExchangeConnection(Protocol):
@@ -61,7 +80,10 @@ class ExchangeConnection(Protocol):
 
 
 class AsgiExchange:
-    """`receive` and `send` are ASGI's; one coroutine at a time may wait in `receive`. The rest is for the connection.
+    """`receive` and `send` are ASGI's; one coroutine at a time may wait in `receive`. Short requests need neither:
+    their body is here when they begin (`take_body`), and `send_whole` takes the answer. The rest is for the connection.
+
+    `headers` are those of the request by name, of a repeated one the last, and `header_list` has them all.
 
     The head of an answer waits for the first bytes of its body, as ASGI allows, and leaves with them in one system
     call: a second one costs a third of a short answer. The head of a stream, which has no length, waits at most until
@@ -82,22 +104,34 @@ class AsgiExchange:
         "arriving",
         "complete",
         "disconnected",
+        "header_list",
+        "headers",
         "keep_alive",
-        "scope",
+        "method",
         "started",
+        "target",
+        "version",
     )
 
     def __init__(
         self,
         carrier: ExchangeConnection,
         loop: asyncio.AbstractEventLoop,
-        scope: dict[str, Any],
+        method: str,
+        version: str,
+        target: RequestTarget,
+        header_list: list[Header],
+        headers: Mapping[bytes, bytes],
         *,
         keep_alive: bool,
         continues: bool,
     ) -> None:
         """With `continues` the client waits to be told to send the body (RFC 9110 §10.1.1)."""
-        self.scope = scope
+        self.method = method
+        self.version = version
+        self.target = target
+        self.header_list = header_list
+        self.headers = headers
         self.keep_alive = keep_alive
         """Whether the connection is kept after the answer."""
         self.arriving = True
@@ -142,7 +176,6 @@ class AsgiExchange:
         """The request's body is complete."""
         self.arriving = False
         self._end_untold = True
-        self.scope[BODY_ARRIVED] = True
         if self._waiter is not None:
             self._wake()
 
@@ -163,7 +196,52 @@ class AsgiExchange:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
+    # -- without ASGI --------------------------------------------------------------------------------------------------
+
+    def take_body(self) -> bytes | None:
+        """Receive the whole body; None if some of it is missing, or the client has left."""
+        if self.arriving or self.disconnected:
+            return None
+        return self._take()
+
+    def send_whole(self, status: int, headers: Iterable[Header], body: bytes) -> bool:
+        """Send an answer. Returns False if it has to wait for the reader. Raises RuntimeError as `send` does."""
+        if self.disconnected:
+            return True
+        if self._carrier.write_paused:
+            return False
+        if self.started:
+            raise RuntimeError("an answer does not follow what was sent before")
+        self._start(status, headers)
+        self._send_body(body, more=False)
+        return True
+
+    def _take(self) -> bytes:
+        pieces, size = self._body, self._body_size
+        self._body, self._body_size, self._end_untold = [], 0, False
+        if size > HELD_BYTES:
+            self._carrier.resume_reading()
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
     # -- ASGI 3.0 ------------------------------------------------------------------------------------------------------
+
+    def scope(self, client: Address | None, server: Address | None, scheme: str) -> dict[str, Any]:
+        """The request, which came from `client` to the address `server`."""
+        target = self.target
+        return {
+            "type": "http",
+            "asgi": ASGI,
+            "http_version": self.version,
+            "method": self.method,
+            "scheme": scheme,
+            "path": target.path,
+            "raw_path": target.raw_path,
+            "query_string": target.query,
+            "root_path": "",
+            "headers": self.header_list,
+            "client": client,
+            "server": server,
+        }
 
     async def receive(self) -> Message:
         """Return what has come of the body, once something has; `http.disconnect` if the client left or is answered."""
@@ -173,12 +251,7 @@ class AsgiExchange:
                 self._carrier.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         while not (self.disconnected or self.complete):
             if self._body or self._end_untold:
-                pieces, size = self._body, self._body_size
-                self._body, self._body_size, self._end_untold = [], 0, False
-                if size > HELD_BYTES:
-                    self._carrier.resume_reading()
-                body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-                return {"type": "http.request", "body": body, "more_body": self.arriving}
+                return {"type": "http.request", "body": self._take(), "more_body": self.arriving}
             self._waiter = self._loop.create_future()
             await self._waiter
         return DISCONNECTED
@@ -195,7 +268,7 @@ class AsgiExchange:
         if message["type"] == "http.response.start" and not self.started:
             self._start(message["status"], message.get("headers", ()))
         elif message["type"] == "http.response.body" and self.started and not self.complete:
-            self._send_body(message.get("body", b""), message.get("more_body", False))
+            self._send_body(message.get("body", b""), more=message.get("more_body", False))
         else:
             raise RuntimeError(f"{message['type']} does not follow what was sent before")
 
@@ -214,11 +287,11 @@ class AsgiExchange:
             lines += (name, b": ", value, b"\r\n")
         if closes:
             lines.append(b"connection: close\r\n")
-        if self.scope["method"] == "HEAD" or status in BODILESS:
+        if self.method == "HEAD" or status in BODILESS:
             self._left = 0
         elif length is not None:
             self._left = length
-        elif self.scope["http_version"] == "1.1":
+        elif self.version == "1.1":
             self._chunked = True
             lines.append(b"transfer-encoding: chunked\r\n")
         lines.append(b"\r\n")
@@ -228,8 +301,8 @@ class AsgiExchange:
         if self._left is None:
             self._loop.call_soon(self.flush)
 
-    def _send_body(self, body: bytes, more: bool) -> None:
-        if self.scope["method"] == "HEAD":
+    def _send_body(self, body: bytes, *, more: bool) -> None:
+        if self.method == "HEAD":
             body = b""
         elif self._left is not None:
             left = self._left - len(body)
