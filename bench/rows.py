@@ -1,5 +1,6 @@
-"""The rows of the benchmark: what each does to a server, and which figures come out.
+"""The rows of the benchmark: what each does to a server, which figures come out, and what is promised of them.
 
+`ROWS`, at the end, is the table of all rows and all promises: changing a bound there changes what Dragoman promises.
 A row is a function of (generators, server kind, plan); it starts its own server and returns named figures. Those of
 SendMessage are in sends.py, those of webhooks in webhooks.py, those of calling other agents in upstream.py, those of a
 gateway for teams in gateway.py,
@@ -23,7 +24,7 @@ from gateway import budget, failover, gateway
 from generators import ID_SLOT, Generators, Measured, ids_of, message, rpc, stream_rpc
 from install import packages
 from over_grpc import over_grpc
-from plan import ECHO, QUESTION, Figures, Plan, Row, answered, clocked
+from plan import ECHO, QUESTION, Figures, Plan, Promise, Row, answered, at_least, at_most, clocked
 from replicas import spread, taken_over
 from sends import auth, dialects, mounted, send, tool_calls
 from servers import Broken, Kind, Server, running
@@ -37,8 +38,12 @@ JUDGE = "/agents/judge"
 GATE = "/agents/gate"
 WHOLE_MB = 10
 
+GATEWAY_PER_S = 185
+"""Messages a second that LiteLLM's A2A gateway, which keeps nothing, passed on, on a machine of two cores."""
+
 
 def get(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    """GetTask over 200 finished tasks, at 32 connections."""
     body, ids = rpc("GetTask", {"id": ID_SLOT}), load.directory / "ids"
     with running(kind) as server:
         ids.write_text("".join(f"{task_id}\n" for task_id in ids_of(server, ECHO, 200)))
@@ -91,6 +96,7 @@ def streamed(
 
 
 def stream(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    """Streams of 100 chunks at 32 connections: the agent never waits, or pauses for a turn of the loop (`in_turns`)."""
     with running(kind) as server:
 
         def measure() -> tuple[Measured, float]:
@@ -148,6 +154,7 @@ def gated(
 
 
 def fanout(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    """Subscribers of one task, from its release to the last event at the last of them; `in_turns` as in `stream`."""
     with running(kind) as server:
         gated(load, server, 20, 20, 10)
         found = gated(load, server, 200, 20, 100)
@@ -230,7 +237,10 @@ def tokens(server: Server, pages_max: int) -> list[str]:
 
 
 def listing(load: Generators, kind: Kind, plan: Plan) -> Figures:
-    """Median times of five listings over 1,000 tasks and over many, all with totals; the worst ratio counts."""
+    """Median times of five listings over 1,000 tasks and over many, all with totals; the worst ratio counts.
+
+    A walk over all pages first checks that every task comes once. A tenth of the tasks is rejected.
+    """
     times: dict[str, list[float]] = {}
     for count in (1_000, plan.listed_tasks):
         contexts = [str(uuid.uuid4()) for _ in range(10)]
@@ -282,49 +292,332 @@ def file(load: Generators, kind: Kind, plan: Plan) -> Figures:
 
 
 def start(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    """From the start of the process to the first card; how many packages are installed."""
     with running(kind) as server:
         return {"seconds": server.started_s, "packages": float(packages(kind))}
 
 
+MEMORY_STORE = "dragoman-memory"
+POSTGRES = "dragoman-postgres"
+
+# One entry is one row of the table, of the page of promises, and of `--only`.
 ROWS = (
-    Row("send", "SendMessage, blocking, at 32 connections", ("dragoman", "sdk", "sdk-sqlite", "floor"), send),
-    Row("dialects", "SendMessage in each dialect, to the same in 1.0", ("dragoman",), dialects, 1),
-    Row("auth", "SendMessage with a key or a token, to one that asks nobody", ("dragoman",), auth),
-    Row("mounted", "SendMessage to a mounted application, to our own server", ("dragoman",), mounted),
-    Row("mcp", "a tool call of MCP without a session, to one with", ("dragoman",), tool_calls),
-    Row("get", "GetTask at 32 connections", ("dragoman", "sdk", "floor"), get),
-    Row("page", "a page of 50 in ListTasks, to GetTasks", ("dragoman",), page, 1),
-    Row("stream", "streamed events, 100 chunks a task, 32 connections", ("dragoman", "sdk", "floor"), stream),
-    Row("long", "one stream of 2,000 chunks", ("dragoman", "sdk"), long),
-    Row("fanout", "100 subscribers × 200 events", ("dragoman", "sdk"), fanout),
-    Row("readers", "10 readers of 10 MB and one that never reads", ("dragoman", "sdk"), readers, 2),
-    Row("idle", "5,000 idle streams", ("dragoman", "sdk", "floor"), idle, 2),
-    Row("list", "ListTasks over 100,000 tasks against 1,000", ("dragoman", "sdk"), listing, 1),
-    Row("file", "a 10 MB file part", ("dragoman", "dragoman-memory", "sdk"), file),
-    Row("console", "SendMessage while ten consoles are open, to none", ("dragoman",), consoles, 2),
-    Row("push", "SendMessage while webhooks are told", ("dragoman",), push, 2),
-    Row("live", "a webhook beside others at dead hosts", ("dragoman",), live, 2),
-    Row("client", "a client that calls a fast agent", ("dragoman", "sdk"), client),
-    Row("client_grpc", "a client that calls an agent over gRPC", ("dragoman", "sdk", "floor"), client_over_grpc),
-    Row("upstream", "a remote agent behind Dragoman's card, to a local one", ("dragoman",), upstream, 2),
-    Row("gateway", "a pool of two, for a team with a budget, to a single upstream", ("dragoman",), gateway, 2),
-    Row("failover", "a send whose first upstream is gone", ("dragoman",), failover, 1),
-    Row("budget_pg", "SendMessage beside a team's budget on PostgreSQL", ("dragoman-postgres",), budget, 2),
-    Row("tokens", "1,000 answers of a model at once, 50 tokens a second each", ("dragoman",), answers, 2),
-    Row("command", "a program that is started for a task, to its own start", ("dragoman",), command),
-    Row("send_pg", "SendMessage on PostgreSQL", ("dragoman-postgres", "sdk-postgres"), send),
-    Row("get_pg", "GetTask on PostgreSQL", ("dragoman-postgres", "sdk"), get),
-    Row("stream_pg", "streamed events on PostgreSQL", ("dragoman-postgres", "sdk"), stream),
-    Row("list_pg", "ListTasks on PostgreSQL, 100,000 tasks against 1,000", ("dragoman-postgres",), listing, 1),
-    Row("replicas", "SendMessage at three replicas, to one", ("dragoman-postgres",), spread, 1),
-    Row("takeover", "kill -9 of a replica with a lease of 3 s", ("dragoman-postgres",), taken_over, 1),
-    Row("words", "a worker's word, eight workers", ("dragoman", "dragoman-postgres"), words),
-    Row("words_three", "a worker's word at three replicas, to one", ("dragoman-postgres",), words_at_three, 1),
-    Row("waiting", "20,000 tasks that wait for workers, or that they hold", ("dragoman",), waiting, 1),
-    Row("workflows", "workflows of ten steps that return at once", ("dragoman", "dbos"), workflows),
-    Row("workflows_pg", "the same on PostgreSQL", ("dragoman-postgres", "dbos-postgres"), workflows),
-    Row("step", "a step that returns at once, to a SendMessage", ("dragoman", "dragoman-postgres"), step),
-    Row("asleep", "100,000 tasks that sleep", ("dragoman", "dragoman-postgres"), asleep, 1),
-    Row("grpc", "over gRPC: SendMessage, GetTask, streamed events", ("dragoman", "sdk"), over_grpc),
-    Row("start", "start to first card, packages", ("dragoman", "sdk"), start),
+    Row(
+        "send",
+        "SendMessage, durable, 32 callers: to the SDK in memory; to the SDK on SQLite",
+        ("dragoman", "sdk", "sdk-sqlite", "floor"),
+        send,
+        promises=(at_least("rate", 8, unit="/s", to="sdk"), at_least("rate", 35, unit="/s", to="sdk-sqlite")),
+    ),
+    Row(
+        "dialects",
+        "the same in the dialect of BeeOS; KAOS; Evo AI; protoAgent, to 1.0",
+        ("dragoman",),
+        dialects,
+        1,
+        tuple(at_most(name, 1.1) for name in ("beeos", "kaos", "evoai", "protoagent")),
+    ),
+    Row(
+        "auth",
+        "the same with an API key; with a JWT, audit included, to neither",
+        ("dragoman",),
+        auth,
+        promises=(at_most("key", 1.1), at_most("jwt", 1.1)),
+    ),
+    Row(
+        "mounted",
+        "the same to an application under uvicorn; below FastAPI, to our own server",
+        ("dragoman",),
+        mounted,
+        promises=(at_most("alone", 1.3), at_most("below", 1.3)),
+    ),
+    Row(
+        "mcp",
+        "a tool call of MCP without a session, to one with",
+        ("dragoman",),
+        tool_calls,
+        promises=(at_most("stateless", 1.0),),
+    ),
+    Row(
+        "get",
+        "GetTask, 32 callers, to the SDK",
+        ("dragoman", "sdk", "floor"),
+        get,
+        promises=(at_least("rate", 3, unit="/s", to="sdk"),),
+    ),
+    Row(
+        "page",
+        "a page of 50 in ListTasks, to a GetTask",
+        ("dragoman",),
+        page,
+        1,
+        (at_most("gets", 25),),
+    ),
+    Row(
+        "stream",
+        "streamed events, 100 a task, durable, to the SDK: in bursts; in turns",
+        ("dragoman", "sdk", "floor"),
+        stream,
+        promises=(at_least("events", 6, unit="/s", to="sdk"), Promise("events_in_turns", unit="/s", to="sdk")),
+    ),
+    Row(
+        "long",
+        "an event in a stream of 2,000, to one of 100",
+        ("dragoman", "sdk"),
+        long,
+        promises=(at_most("growth", 1.2, beside="sdk"),),
+    ),
+    Row(
+        "fanout",
+        "100 subscribers × 200 events, to the SDK",
+        ("dragoman", "sdk"),
+        fanout,
+        promises=(at_least("events", 4, unit="/s", to="sdk"),),
+    ),
+    Row(
+        "readers",
+        "ten readers of 10 MB and one that never reads: memory; time of the ten, to without that one",
+        ("dragoman", "sdk"),
+        readers,
+        2,
+        (at_most("growth_mb", 50, unit="MB", beside="sdk"), at_most("slower", 1.2, beside="sdk")),
+    ),
+    Row(
+        "idle",
+        "5,000 idle streams: memory of each; longest SendMessage",
+        ("dragoman", "sdk", "floor"),
+        idle,
+        2,
+        (
+            at_most("each_kb", 25, unit="KB", beside="sdk"),
+            at_most("worst_ms", 100, unit="ms", beside="sdk"),
+        ),
+    ),
+    Row(
+        "list",
+        "ListTasks, 100,000 tasks to 1,000, slowest query",
+        ("dragoman", "sdk"),
+        listing,
+        1,
+        (at_most("worst", 2, beside="sdk"),),
+    ),
+    Row(
+        "file",
+        "a 10 MB file part, to the SDK: durable; in memory",
+        ("dragoman", MEMORY_STORE, "sdk"),
+        file,
+        promises=(
+            at_least("mb_s", 0.5, unit="MB/s", to="sdk"),
+            at_least("mb_s", 1, unit="MB/s", to="sdk", kind=MEMORY_STORE),
+        ),
+    ),
+    Row(
+        "console",
+        "SendMessage beside ten consoles, to none",
+        ("dragoman",),
+        consoles,
+        2,
+        (at_least("kept", 0.9),),
+    ),
+    Row(
+        "push",
+        "webhook calls; messages beside them, to messages alone",
+        ("dragoman",),
+        push,
+        2,
+        (at_least("deliveries_per_s", 1_000, unit="/s"), at_least("kept", 0.8)),
+    ),
+    Row(
+        "live",
+        "a webhook; messages beside 100,000 calls to dead hosts, to none",
+        ("dragoman",),
+        live,
+        2,
+        (at_most("slower", 1.5), at_least("kept", 0.8)),
+    ),
+    Row(
+        "client",
+        "our client, processor time: a send; a streamed event",
+        ("dragoman", "sdk"),
+        client,
+        promises=(
+            at_most("send_us", 150, unit="µs", beside="sdk"),
+            at_most("event_us", 10, unit="µs", beside="sdk"),
+        ),
+    ),
+    Row(
+        "client_grpc",
+        "the same over gRPC",
+        ("dragoman", "sdk", "floor"),
+        client_over_grpc,
+        promises=(Promise("send_us", unit="µs", beside="sdk"), Promise("event_us", unit="µs", beside="sdk")),
+    ),
+    Row(
+        "upstream",
+        "through a remote agent: SendMessage; a streamed event, to a local agent's",
+        ("dragoman",),
+        upstream,
+        2,
+        (at_least("rate", 15 * GATEWAY_PER_S, unit="/s"), at_most("event", 1.5)),
+    ),
+    Row(
+        "gateway",
+        "a pool, team and budget: a send, to one without; SendMessage",
+        ("dragoman",),
+        gateway,
+        2,
+        (at_most("dearer", 1.1), at_least("rate", 18 * GATEWAY_PER_S, unit="/s")),
+    ),
+    Row(
+        "failover",
+        "answer from the pool if the first member refuses; if it is silent, beyond connect_timeout_s",
+        ("dragoman",),
+        failover,
+        1,
+        (at_most("refused_ms", 50, unit="ms"), at_most("silent_more_ms", 50, unit="ms")),
+    ),
+    Row(
+        "budget_pg",
+        "SendMessage with a team's budget on PostgreSQL, to without",
+        (POSTGRES,),
+        budget,
+        2,
+        (at_least("kept", 0.9),),
+    ),
+    Row(
+        "tokens",
+        "1,000 answers of a model, 50 tokens a second each: tokens that came; p99 of a token; memory of each",
+        ("dragoman",),
+        answers,
+        2,
+        (at_least("kept", 1.0), at_most("p99_ms", 150, unit="ms"), at_most("each_kb", 200, unit="KB")),
+    ),
+    Row(
+        "command",
+        "a program for each task, beyond its own start",
+        ("dragoman",),
+        command,
+        promises=(at_most("adds_ms", 15, unit="ms"),),
+    ),
+    Row(
+        "send_pg",
+        "SendMessage on PostgreSQL, to the SDK there",
+        (POSTGRES, "sdk-postgres"),
+        send,
+        promises=(at_least("rate", 25, unit="/s", to="sdk-postgres"),),
+    ),
+    Row(
+        "get_pg",
+        "GetTask on PostgreSQL, to the SDK in memory",
+        (POSTGRES, "sdk"),
+        get,
+        promises=(at_least("rate", 0.5, unit="/s", to="sdk"),),
+    ),
+    Row(
+        "stream_pg",
+        "streamed events on PostgreSQL, to the SDK in memory",
+        (POSTGRES, "sdk"),
+        stream,
+        promises=(at_least("events", 6, unit="/s", to="sdk"),),
+    ),
+    Row(
+        "list_pg",
+        "ListTasks on PostgreSQL, 100,000 tasks to 1,000, slowest query",
+        (POSTGRES,),
+        listing,
+        1,
+        (at_most("worst", 2),),
+    ),
+    Row(
+        "replicas",
+        "SendMessage at three replicas, to one: 32 callers in all; 32 each",
+        (POSTGRES,),
+        spread,
+        1,
+        (at_most("dearer", 1.25), at_most("dearer_busy", 1.25)),
+    ),
+    Row(
+        "takeover",
+        "a task of a killed replica runs again, lease 3 s",
+        (POSTGRES,),
+        taken_over,
+        1,
+        (at_most("seconds", 5, unit="s"),),
+    ),
+    Row(
+        "words",
+        "a worker's word, eight workers, processor time: SQLite; PostgreSQL",
+        ("dragoman", POSTGRES),
+        words,
+        promises=(Promise("word_us", unit="µs"), Promise("word_us", unit="µs", kind=POSTGRES)),
+    ),
+    Row(
+        "words_three",
+        "a worker's word at three replicas, to one; in a task of 10,000 words, to 100",
+        (POSTGRES,),
+        words_at_three,
+        1,
+        (at_most("dearer", 1.6), at_most("longer", 1.2)),
+    ),
+    Row(
+        "waiting",
+        "memory of a task that waits for a worker; that one holds",
+        ("dragoman",),
+        waiting,
+        1,
+        (at_most("queued_kb", 1, unit="KB"), at_most("held_kb", 1, unit="KB")),
+    ),
+    Row(
+        "workflows",
+        "workflows of ten steps, to DBOS: 32 at once; one after the other",
+        ("dragoman", "dbos"),
+        workflows,
+        promises=(at_least("rate", 2, unit="/s", to="dbos"), at_least("alone", 2, unit="/s", to="dbos")),
+    ),
+    Row(
+        "workflows_pg",
+        "the same on PostgreSQL",
+        (POSTGRES, "dbos-postgres"),
+        workflows,
+        promises=(
+            at_least("rate", 2, unit="/s", to="dbos-postgres"),
+            at_least("alone", 2, unit="/s", to="dbos-postgres"),
+        ),
+    ),
+    Row(
+        "step",
+        "a step, to a SendMessage: SQLite; PostgreSQL",
+        ("dragoman", POSTGRES),
+        step,
+        promises=(at_most("sends", 0.3), at_most("sends", 0.3, kind=POSTGRES)),
+    ),
+    Row(
+        "asleep",
+        "100,000 tasks that sleep: memory of each; start, later than without",
+        ("dragoman", POSTGRES),
+        asleep,
+        1,
+        (at_most("each_kb", 1, unit="KB"), at_most("later_s", 1, unit="s")),
+    ),
+    Row(
+        "grpc",
+        "over gRPC, to the SDK's, durable: SendMessage; streamed events; GetTask",
+        ("dragoman", "sdk"),
+        over_grpc,
+        promises=(
+            at_least("send", 3, unit="/s", to="sdk"),
+            at_least("events", 3, unit="/s", to="sdk"),
+            at_least("get", 1, unit="/s", to="sdk"),
+        ),
+    ),
+    Row(
+        "start",
+        "start to first card; packages",
+        ("dragoman", "sdk"),
+        start,
+        promises=(
+            at_most("seconds", 0.5, unit="s", beside="sdk"),
+            at_most("packages", 40, unit="", beside="sdk"),
+        ),
+    ),
 )

@@ -1,7 +1,8 @@
-"""`make bench`: measures Dragoman beside the official SDK's server and the floor, in turn, and prints ratios.
+"""`make bench`: measures Dragoman beside the official SDK's server and the floor, in turn, and writes one table.
 
 Run by the Python of the bench environment (requirements/bench.txt). Full: about 20 minutes; `--quick`: about three.
-Ends with 1 if a server broke, so that a row has no number; a missed value is said in the table.
+The table is `bench/results/table.md`, every figure behind it `figures.json` there. Ends with 1 if a server broke, so
+that a row has no number; a missed promise is bold in the table, and named below it.
 """
 
 from __future__ import annotations
@@ -13,17 +14,23 @@ import platform
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import generators
+import page
 import servers
 import table
 from plan import Plan, Row
 from rows import ROWS
 from servers import Broken, Kind
 
+RESULTS = servers.HERE / "results"
 Rounds = dict[str, dict[str, dict[str, list[float]]]]
 
 
@@ -37,9 +44,12 @@ def options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="1 s, one round, a tenth of the tasks")
     parser.add_argument("--dragoman", default=str(servers.HERE.parent / ".venv/bin/dragoman"), help="the command")
     parser.add_argument(
-        "--against", type=Path, metavar="TREE", help="measure Dragoman's sources there in turn with ours, and compare"
+        "--compare",
+        metavar="COMMIT",
+        help="measure Dragoman's sources at that commit, or in that directory, in turn with ours, and compare",
     )
-    parser.add_argument("--json", type=Path, help="write every figure of every round there")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="write table and figures there")
+    parser.add_argument("--page", action="store_true", help="keep these figures, and write them into the documentation")
     parser.add_argument("--profile", type=Path, metavar="DIR", help="record each server with py-spy (speedscope files)")
     parser.add_argument("--check-generators", action="store_true", help="measure only what the generators can take")
     return parser.parse_args()
@@ -53,19 +63,32 @@ def chosen(only: str, known: list[str]) -> list[str]:
     return names
 
 
-def against(ours: Iterable[Kind], tree: Path) -> list[Kind]:
-    """Dragoman's kinds with the sources of another tree. Ends the program if there are none."""
-    if not (tree / "src/dragoman").is_dir():
-        sys.exit(f"{tree} has no src/dragoman")
-    return [kind.of_tree(tree) for kind in ours if kind.name.startswith("dragoman")]
+@contextmanager
+def tree_of(commit: str, python: str) -> Iterator[Path]:
+    """The sources of a commit, compiled, in a directory that is removed at the end. A directory with sources is itself.
+
+    Ends the program if it is neither.
+    """
+    if (Path(commit) / "src/dragoman").is_dir():
+        yield Path(commit)
+        return
+    archive = subprocess.run(
+        ["git", "-C", str(servers.HERE.parent), "archive", commit, "src"], stdout=subprocess.PIPE
+    ).stdout
+    if not archive:
+        sys.exit(f"{commit} is neither a commit nor a directory with src/dragoman")
+    with tempfile.TemporaryDirectory(prefix="dragoman-bench-") as directory:
+        subprocess.run(["tar", "-x", "-C", directory], input=archive, check=True)
+        subprocess.run([python, "-m", "compileall", "-q", directory], check=True)
+        yield Path(directory)
 
 
-def with_other_tree(names: Iterable[str], known: Container[str]) -> Iterator[str]:
-    """Each kind of a row, followed by its like from the other tree, if there is one."""
-    for name in names:
-        yield name
-        if name + servers.AGAINST in known:
-            yield name + servers.AGAINST
+def with_tree(kinds: Iterable[Kind], tree: Path | None) -> Iterator[Kind]:
+    """The kinds; each of Dragoman's is followed by its like from the other tree, if there is one."""
+    for kind in kinds:
+        yield kind
+        if tree and kind.name.startswith("dragoman"):
+            yield kind.of_tree(tree)
 
 
 def profiled(kind: Kind, row: Row, directory: Path) -> Kind:
@@ -81,11 +104,14 @@ def profiled(kind: Kind, row: Row, directory: Path) -> Kind:
 def measure(
     row: Row, kinds: list[Kind], load: generators.Generators, plan: Plan, rounds: int
 ) -> dict[str, dict[str, list[float]]]:
-    """A B A B: each round measures every kind once. Prints each figure as it comes; a broken kind is left out."""
+    """A B B A: each round measures every kind once. Prints each figure as it comes; a broken kind is left out.
+
+    Every other round goes backwards, so that a machine that becomes slower or faster does so for all alike.
+    """
     found: dict[str, dict[str, list[float]]] = {}
     broken: set[str] = set()
-    for _ in range(min(rounds, row.rounds_max)):
-        for kind in kinds:
+    for number in range(min(rounds, row.rounds_max)):
+        for kind in kinds if number % 2 == 0 else kinds[::-1]:
             if kind.name in broken:
                 continue
             try:
@@ -124,6 +150,8 @@ def check_generators(load: generators.Generators) -> None:
 
 def main() -> int:
     given = options()
+    if given.page and given.quick:
+        sys.exit("--quick measures smaller sizes than the page promises")
     # Ends as an exception, so that every server and generator is ended too.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     plan, rounds = Plan(seconds=given.seconds), given.rounds
@@ -140,15 +168,15 @@ def main() -> int:
             1,
         )
     kinds = servers.kinds(os.path.abspath(given.dragoman))
-    if given.against:
-        kinds |= {other.name: other for other in against(kinds.values(), given.against)}
     wanted = chosen(given.servers, list(kinds))
     rows = [row for row in ROWS if row.name in chosen(given.only, [row.name for row in ROWS])]
     if len(os.sched_getaffinity(0)) < 2:
         print("one core only: server and load share it, and the figures mean little")
     began = time.monotonic()
     results: Rounds = {}
-    with generators.generators() as load:
+    with ExitStack() as stack:
+        load = stack.enter_context(generators.generators())
+        tree = stack.enter_context(tree_of(given.compare, kinds["dragoman"].python)) if given.compare else None
         if load.wrk is None:
             print("wrk is missing (apt-get install wrk): unary rows use bench/load.c instead")
         if given.check_generators:
@@ -156,28 +184,35 @@ def main() -> int:
             return 0
         for row in rows:
             print(row.title, flush=True)
-            compared = [kinds[name] for name in with_other_tree(row.kinds, kinds) if name in wanted]
+            compared = list(with_tree((kinds[name] for name in row.kinds if name in wanted), tree))
             if given.profile:
                 compared = [profiled(kind, row, given.profile) for kind in compared]
             results[row.name] = measure(row, compared, load, plan, rounds)
+    written = table.markdown(rows, results)
     print("\n" + "\n".join(table.details(results)))
-    print("\n" + table.markdown(results))
-    if given.against:
-        print("\n" + "\n".join(table.changes(results)))
-    about = (
-        f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}, CPython {platform.python_version()}"
+    print("\n" + written)
+    for miss in table.missed(rows, results):
+        print(f"missed: {miss}")
+    if tree:
+        print("\n" + table.changes(results))
+    measured = measured_with(plan, rounds)
+    print(f"\n{measured['machine']}; {time.monotonic() - began:.0f} s in all")
+    given.results.mkdir(parents=True, exist_ok=True)
+    (given.results / "table.md").write_text(written + "\n")
+    (given.results / "figures.json").write_text(json.dumps(measured | {"results": results}, indent=1) + "\n")
+    if given.page:
+        page.keep(results, measured)
+    return 0 if all(results[row.name].get(name) for row in rows for name in row.kinds if name in wanted) else 1
+
+
+def measured_with(plan: Plan, rounds: int) -> dict[str, Any]:
+    """When, where and how: what the page says of its figures."""
+    model = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
+    machine = (
+        f"{os.cpu_count()} cores of {model.partition(': ')[2] or platform.machine()}, Linux {platform.release()}, "
+        f"CPython {platform.python_version()}"
     )
-    size = (
-        f"{plan.seconds:g} s, {rounds} rounds, {plan.idle_streams:,} idle streams, {plan.listed_tasks:,} listed tasks, "
-        f"{plan.dead_deliveries:,} dead deliveries, {plan.waiting_tasks:,} waiting tasks, "
-        f"{plan.sleeping_tasks:,} sleeping tasks"
-    )
-    print(f"\n{about}; {size}; {time.monotonic() - began:.0f} s in all")
-    if given.json:
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-        given.json.write_text(json.dumps({"machine": about, "plan": size, "results": results}, indent=1) + "\n")
-    measured = all(results[row.name].get(name) for row in rows for name in row.kinds if name in wanted)
-    return 0 if measured else 1
+    return {"on": f"{datetime.now(UTC):%Y-%m-%d}", "machine": machine, "rounds": rounds, "seconds": plan.seconds}
 
 
 if __name__ == "__main__":

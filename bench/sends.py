@@ -22,6 +22,7 @@ from servers import HERE, Broken, Kind, Server, running
 
 
 def send(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    """A blocking SendMessage of one text to the echo, each with a new message id: a repeated one would cost less."""
     body, seed = rpc("SendMessage", message(QUESTION)), uuid.uuid4().hex[:8]
     with running(kind) as server:
 
@@ -223,7 +224,7 @@ def cost_us(load: Generators, server: Server, body: str, header: str, path: str 
 def issuer(kind: Kind) -> Iterator[tuple[str, str]]:
     """An issuer of tokens on the load's core: its URL, and a token of it."""
     process = subprocess.Popen(
-        [kind.program.with_name("python"), HERE / "issuer.py", AUDIENCE],
+        [kind.python, HERE / "issuer.py", AUDIENCE],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         preexec_fn=lambda: servers.pin(servers.LOAD_CORE),

@@ -59,7 +59,7 @@ class Kind:
         return replace(self, name=name, env=(*self.env, *env))
 
     def of_tree(self, tree: Path) -> Kind:
-        """The server of another tree of Dragoman's sources, on the same interpreter and with the same packages."""
+        """The server with another tree's sources, on the same interpreter and with the same packages and agents."""
         source = ("PYTHONPATH", str(tree.absolute() / "src"))
         return replace(self, name=self.name + AGAINST, title=f"{self.title}, the other tree", env=(*self.env, source))
 
@@ -92,6 +92,11 @@ class Kind:
             raise Broken(f"{self.name}: {(done.stderr or done.stdout)[-600:].decode(errors='replace')}")
         figures: dict[str, float] = json.loads(lines[-1])
         return figures
+
+    @property
+    def python(self) -> str:
+        """The interpreter beside its command."""
+        return str(self.program.with_name("python"))
 
     @property
     def program(self) -> Path:

@@ -43,8 +43,9 @@ def client_over_grpc(load: Generators, kind: Kind, plan: Plan) -> Figures:
 def calling(kind: Kind, url: str, plan: Plan) -> Figures:
     """The figures of calling.py with the client of a kind."""
     caller = "bare" if kind.name == "floor" else kind.name.partition("-")[0]
-    python = str(kind.program.with_name("python"))
-    return kind.run_program(kind.instead(python, str(HERE / "calling.py"), caller, url, "--seconds", str(plan.seconds)))
+    return kind.run_program(
+        kind.instead(kind.python, str(HERE / "calling.py"), caller, url, "--seconds", str(plan.seconds))
+    )
 
 
 @dataclass(frozen=True)

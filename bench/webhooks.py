@@ -118,7 +118,7 @@ def live(load: Generators, kind: Kind, plan: Plan) -> Figures:
         origins = [f"{host}:{hung_port if host.startswith('http://127.2.') else CLOSED_PORT}" for host in hosts]
 
         def owe(directory: Path) -> None:
-            command = [kind.program.with_name("python"), HERE / "owing.py", f"sqlite:///{directory}/bench.db"]
+            command = [kind.python, HERE / "owing.py", f"sqlite:///{directory}/bench.db"]
             done = subprocess.run(
                 [*command, str(plan.dead_deliveries), *origins], capture_output=True, env=kind.environment()
             )

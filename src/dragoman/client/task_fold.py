@@ -24,7 +24,7 @@ class TaskFold:
     """A task built from its updates. Adding an update costs only that update; `task()` costs the whole task.
 
     Text that continues the latest artifact is gathered before it goes into the fold: 0.2 µs a chunk instead of 1.0. An
-    event of a remote agent may cost 1.5 × that of a local one (`upstream` in docs/performance.md), which leaves 3 µs.
+    event of a remote agent may cost 1.5 × that of a local one (`upstream` in bench/rows.py), which leaves 3 µs.
     """
 
     __slots__ = (

@@ -196,7 +196,7 @@ class HttpConnection(asyncio.Protocol):
     def _read_socket(self) -> bool:
         """Read the socket directly, without the event loop, which would need two changes of its watch list and three
         turns: a window costs 34 µs instead of 45. A thousand answers of a model at once (`tokens` in
-        docs/performance.md) have ten thousand windows a second and take most of the core.
+        bench/rows.py) have ten thousand windows a second and take most of the core.
 
         Returns False to leave the rest to the loop: there are no bytes, the connection has ended, or a chunk has only
         begun.
