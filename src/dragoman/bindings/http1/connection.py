@@ -38,7 +38,6 @@ import logging
 import re
 import sys
 import urllib.parse
-from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from fcntl import ioctl
@@ -60,6 +59,7 @@ from dragoman.bindings.http1.exchange import (
 )
 from dragoman.bindings.limits import SLOWEST_BYTES_PER_S
 from dragoman.bindings.request import Header
+from dragoman.bindings.timer_wheel import Bucket, TimerWheel
 from dragoman.net.http1 import HEAD_BYTES_MAX, transfer_codings
 from dragoman.telemetry.coalescing import about
 
@@ -68,6 +68,15 @@ log = logging.getLogger(__name__)
 SLICE_BYTES = 8192
 """The parser reads at most this much before the connection checks whether requests are waiting. So at most some 300 of
 the shortest requests wait, which is 1 MB. A packet may have 256 KB (uvloop 0.23)."""
+
+REST_S = 0.25
+"""After how long without a byte a connection drops what its next request makes anew: 2 KB."""
+
+TURNS = 64
+"""How many turns of the wheel the keep-alive time has, at least: the most that a connection may be closed late."""
+
+TURN_MAX_S = 0.25
+"""The longest turn of the wheel."""
 
 HOST = re.compile(
     rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._~%-]+)?\])(?::[0-9]{0,5})?", re.ASCII
@@ -106,6 +115,10 @@ class Refusal(Struct, frozen=True):
 
     status: HTTPStatus
     text: str
+
+
+NO_HEADERS: list[Header] = []
+"""The headers of no request: each that begins has a list of its own."""
 
 
 def read_target(url: bytes) -> RequestTarget:
@@ -167,6 +180,10 @@ class Connections:
         self.open: set[ServerConnection] = set()
         self.tasks: dict[AsgiExchange, asyncio.Task[None]] = {}
         """The calls of the application. Each leaves when it ends: a callback for that would cost a turn of the loop."""
+        self.wheel: TimerWheel[ServerConnection] = TimerWheel(min(TURN_MAX_S, keep_alive_s / TURNS) or TURN_MAX_S)
+        """The connections that are idle, by the time at which they are looked at."""
+        self.server: Address | None = None
+        """The address at which the last connection arrived: nearly all have the same."""
         self.retiring = False
         """Whether each connection is closed after its next answer."""
         self.closing = False
@@ -209,12 +226,13 @@ class ServerConnection(asyncio.Protocol):
     A connection of the reserve has `RESERVE_HEAD_S` for one head of `RESERVE_HEAD_BYTES`. A probe is answered, anything
     else with 503, and the connection is closed.
 
-    The timer for idle connections is not set anew for each request: when it fires, it looks at the deadline, and is set
-    for the rest.
+    A connection is not put into the wheel anew for each request: when it is looked at, it is put back for the rest of
+    its time. After `REST_S` without a byte it keeps neither a parser nor its last request.
     """
 
     __slots__ = (
         "_answering",
+        "_bucket",
         "_client",
         "_drained",
         "_head_bytes",
@@ -222,7 +240,6 @@ class ServerConnection(asyncio.Protocol):
         "_headers",
         "_heading",
         "_host",
-        "_idle",
         "_loop",
         "_newest",
         "_own_seat",
@@ -252,7 +269,8 @@ class ServerConnection(asyncio.Protocol):
         self._client: tuple[str, int] | None = None
         self._server: tuple[str, int] | None = None
         self._scheme = "http"
-        self._parser = self._new_parser()
+        self._parser: httptools.HttpRequestParser | None = None
+        """Made with the first bytes."""
         self._heading = False
         """Whether the head of a request is arriving. `_head_bytes` counts the bytes since it began, or since the last
         byte of a body; `_head_until` is the deadline of the head."""
@@ -260,7 +278,7 @@ class ServerConnection(asyncio.Protocol):
         self._head_until = 0.0
         """While no request is being answered, the next head has to be here by then."""
         self._url = b""
-        self._headers: list[Header] = []
+        self._headers = NO_HEADERS
         self._host: bytes | None = None
         """The Host of the last request, which was checked."""
         self._target = NO_REQUEST_TARGET
@@ -268,17 +286,18 @@ class ServerConnection(asyncio.Protocol):
         self._newest: AsgiExchange | None = None
         """The last request whose head has come."""
         self._answering: AsgiExchange | None = None
-        self._waiting: deque[AsgiExchange] = deque()
-        """The requests that wait until those before them are answered. The last one is `_newest`."""
+        self._waiting: tuple[AsgiExchange, ...] = ()
+        """The requests that wait until those before them are answered. The last one is `_newest`. Few connections have
+        any: an empty deque takes 760 bytes."""
         self._unread = b""
         """Bytes that arrived after the waiting requests. Nothing is read from the socket meanwhile."""
         self._refusal: Refusal | None = None
         """The fault in the bytes after the waiting requests. It is sent after their answers."""
         self._reading = True
         self.write_paused = False
-        self._drained: list[asyncio.Future[None]] = []
-        self._idle: asyncio.TimerHandle | None = None
-        """Will look at `_head_until`."""
+        self._drained: tuple[asyncio.Future[None], ...] = ()
+        self._bucket: Bucket[ServerConnection] | None = None
+        """The place in the wheel, which will look at `_head_until`."""
         self._stalled: asyncio.TimerHandle | None = None
         """Will check whether the reader has taken anything since; set while data waits for the reader."""
 
@@ -302,7 +321,10 @@ class ServerConnection(asyncio.Protocol):
                 transport.abort()
                 return
         self._client = _address(transport.get_extra_info("peername"))
-        self._server = _address(transport.get_extra_info("sockname"))
+        server = _address(transport.get_extra_info("sockname"))
+        if server != self._shared.server:
+            self._shared.server = server
+        self._server = self._shared.server
         self._scheme = "https" if transport.get_extra_info("sslcontext") else "http"
         self._shared.open.add(self)
         self._expect_head()
@@ -320,14 +342,16 @@ class ServerConnection(asyncio.Protocol):
                 log.info("the connection to %s broke in the middle of an answer: %s", peer, exc, extra=about(peer))
             self._answering.disconnect()
         self._answering = self._newest = None
-        self._waiting.clear()
+        self._waiting = ()
         self._unread = b""
         self.resume_writing()
-        for timer in (self._idle, self._stalled):
-            if timer is not None:
-                timer.cancel()
-        self._idle = self._stalled = None
-        self._parser = None  # type: ignore[assignment]  # it refers to this, and no bytes come any more
+        if self._bucket is not None:
+            self._bucket.discard(self)
+            self._bucket = None
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+        self._parser = None  # it refers to this
         self._shared.left()
 
     def retire(self) -> None:
@@ -388,6 +412,8 @@ class ServerConnection(asyncio.Protocol):
             read, offered = len(piece), False
             try:
                 try:
+                    if self._parser is None:
+                        self._parser = self._new_parser()
                     self._parser.feed_data(piece)
                 except httptools.HttpParserUpgrade as offer:
                     read, offered = offer.args[0], True
@@ -423,6 +449,7 @@ class ServerConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """Check the head of a request, and begin to answer it, or let it wait. Raises Malformed."""
         parser = self._parser
+        assert parser is not None
         method = parser.get_method()
         if parser.should_upgrade():
             if method == b"CONNECT":
@@ -463,7 +490,7 @@ class ServerConnection(asyncio.Protocol):
         if self._answering is None:
             self._answer(exchange)
         else:
-            self._waiting.append(exchange)
+            self._waiting += (exchange,)
 
     def on_body(self, body: bytes) -> None:
         """Some of a body came. Nobody receives it once the request has been answered."""
@@ -476,8 +503,8 @@ class ServerConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """A request is complete. One that offers an upgrade has not been read beyond its head: see _decline_upgrade."""
-        exchange = self._newest
-        if exchange is None or self._parser.should_upgrade():
+        exchange, parser = self._newest, self._parser
+        if exchange is None or parser is None or parser.should_upgrade():
             return
         if not exchange.complete:
             exchange.end_body()
@@ -491,10 +518,12 @@ class ServerConnection(asyncio.Protocol):
         httptools (0.9) stops at such a head and takes the body for another protocol's
         (github.com/MagicStack/httptools/issues/124). The workaround can go once httptools lets a protocol decline.
         """
-        head = [b"%s %s HTTP/%s\r\n" % (self._parser.get_method(), self._url, self._parser.get_http_version().encode())]
+        parser = self._parser
+        assert parser is not None
+        head = [b"%s %s HTTP/%s\r\n" % (parser.get_method(), self._url, parser.get_http_version().encode())]
         head += [b"%s: %s\r\n" % header for header in self._headers if header[0] != b"upgrade"]
-        self._parser = self._new_parser()
-        self._parser.feed_data(b"".join([*head, b"\r\n"]))
+        self._parser = parser = self._new_parser()
+        parser.feed_data(b"".join([*head, b"\r\n"]))
 
     def _check_codings(self) -> None:
         """Check that a body is chunked and nothing else. Raises Malformed.
@@ -530,7 +559,7 @@ class ServerConnection(asyncio.Protocol):
         elif not newest.arriving:
             self._refuse_later(Refusal(status, why))
         elif newest is not self._answering:  # the body of a waiting request is malformed
-            self._waiting.pop()
+            self._waiting = self._waiting[:-1]
             self._newest = self._waiting[-1] if self._waiting else self._answering
             self._refuse_later(Refusal(status, why))
         elif newest.started:
@@ -585,7 +614,9 @@ class ServerConnection(asyncio.Protocol):
             self._expect_flush()
             return
         if self._waiting:
-            self._answer(self._waiting.popleft())
+            first, *later = self._waiting
+            self._waiting = tuple(later)
+            self._answer(first)
         else:
             self._expect_head()
         if not self._reading:
@@ -633,7 +664,7 @@ class ServerConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The reader has taken most of the buffer."""
         self.write_paused = False
-        drained, self._drained = self._drained, []
+        drained, self._drained = self._drained, ()
         for waiter in drained:
             if not waiter.done():
                 waiter.set_result(None)
@@ -644,7 +675,7 @@ class ServerConnection(asyncio.Protocol):
     async def drain(self) -> None:
         """Wait until the reader has taken most of what was written, or has left."""
         waiter: asyncio.Future[None] = self._loop.create_future()
-        self._drained.append(waiter)
+        self._drained += (waiter,)
         await waiter
 
     def _unread_bytes(self) -> int:
@@ -677,29 +708,45 @@ class ServerConnection(asyncio.Protocol):
         """The address of the client."""
         return "" if self._client is None else self._client[0]
 
-    def _expect_head(self) -> None:
-        """Let the time for the next head begin. A timer that is set is not set later: it looks at the deadline."""
-        within_s = self._shared.keep_alive_s if self._seat is Seat.SERVED else RESERVE_HEAD_S
-        until_s = self._head_until = self._loop.time() + within_s
-        if self._idle is None:
-            self._idle = self._loop.call_at(until_s, self._look_at_deadline)
+    @property
+    def _head_within_s(self) -> float:
+        """How long a client has until its next head begins; on a connection of the reserve, until it is whole."""
+        return self._shared.keep_alive_s if self._seat is Seat.SERVED else RESERVE_HEAD_S
 
-    def _look_at_deadline(self) -> None:
-        """Close a connection that was idle for too long, or whose head did not arrive in time."""
+    def _expect_head(self) -> None:
+        """Let the time for the next head begin. A connection in the wheel is not moved: it looks at the deadline."""
         now_s = self._loop.time()
-        self._idle = None
+        self._head_until = now_s + self._head_within_s
+        if self._bucket is None:
+            self._bucket = self._shared.wheel.add(self, min(self._head_until, now_s + REST_S))
+
+    def look(self, now_s: float) -> None:
+        """Close a connection that was idle for too long, or whose head did not arrive in time."""
+        self._bucket = None
         if self._answering is not None:
-            return  # the timer is set after its answer
+            return  # it is put into the wheel after its answer
         if now_s < self._head_until and not self._transport.is_closing():
-            until_s = min(self._head_until, now_s + self._shared.keep_alive_s)
-            self._idle = self._loop.call_at(until_s, self._look_at_deadline)
-            return
-        if self._seat is Seat.RESERVED:
+            within_s = self._head_within_s
+            if not self._heading:
+                rests = now_s >= self._head_until - within_s + REST_S and self._rest()
+                within_s = within_s if rests else REST_S
+            self._bucket = self._shared.wheel.add(self, min(self._head_until, now_s + within_s))
+        elif self._seat is Seat.RESERVED:
             self._send_last(HTTPStatus.SERVICE_UNAVAILABLE, BUSY)
         elif self._heading:
             self._send_last(HTTPStatus.REQUEST_TIMEOUT, TOO_SLOW)
         else:
             self._close()
+
+    def _rest(self) -> bool:
+        """Drop what the next request makes anew. Returns False, and does nothing, in the middle of a request."""
+        if self._heading or (self._newest is not None and self._newest.arriving):
+            return False
+        self._parser = self._host = None
+        self._headers, self._url, self._target = NO_HEADERS, b"", NO_REQUEST_TARGET
+        if self._answering is None:
+            self._newest = None
+        return True
 
 
 def _address(found: Any) -> tuple[str, int] | None:

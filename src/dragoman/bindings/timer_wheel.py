@@ -1,0 +1,75 @@
+"""TimerWheel: one timer of the loop for many things that wait long, such as idle connections.
+
+Invariant: nothing is looked at before its time, nor much more than a turn of the wheel after it. A thing in the wheel
+takes a place in a set, where a timer of its own takes half a kilobyte.
+"""
+
+import asyncio
+import math
+from typing import Generic, Protocol, TypeVar
+
+LOOKS = 64
+"""Most things that are looked at in a row, so that thousands with one time do not hold the loop."""
+
+ROUNDING_S = 0.001
+"""uvloop (0.23) rounds times to milliseconds: a timer might fire just before the turn that it waits for."""
+
+
+class Timed(Protocol):
+    """A thing that waits."""
+
+    def look(self, now_s: float) -> None:
+        """The time has come: `now_s` is the loop's. The thing is in the wheel no more."""
+        ...
+
+
+T = TypeVar("T", bound=Timed)
+
+Bucket = set[T]
+"""The things that have their time in one turn of the wheel. Whoever leaves the wheel is discarded from it."""
+
+
+class TimerWheel(Generic[T]):
+    """Things that wait, by the turn in which their time comes. A turn takes `turn_s`."""
+
+    def __init__(self, turn_s: float) -> None:
+        self._turn_s = turn_s
+        self._buckets: dict[int, Bucket[T]] = {}
+        self._timer: asyncio.Handle | None = None
+        self._turn = 0
+        """The turn for which the timer is set."""
+
+    def add(self, thing: T, at_s: float) -> Bucket[T]:
+        """Look at `thing` at a time of the loop's clock. Returns the bucket from which it can be discarded."""
+        turn = math.ceil(at_s / self._turn_s)
+        bucket = self._buckets.get(turn)
+        if bucket is None:
+            bucket = self._buckets[turn] = set()
+            if self._timer is None or turn < self._turn:
+                self._set_timer(turn)
+        bucket.add(thing)
+        return bucket
+
+    def _set_timer(self, turn: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._turn = turn
+        self._timer = asyncio.get_running_loop().call_at(turn * self._turn_s + ROUNDING_S, self._look)
+
+    def _look(self) -> None:
+        """Look at the things of the turns that have come, a few of them, and go on in the loop's next turn."""
+        self._timer = None
+        loop, looks = asyncio.get_running_loop(), 0
+        now_s = loop.time()
+        for turn in sorted(turn for turn in self._buckets if turn * self._turn_s <= now_s):
+            bucket = self._buckets[turn]
+            while bucket:
+                if looks == LOOKS:
+                    self._turn = turn
+                    self._timer = loop.call_soon(self._look)
+                    return
+                looks += 1
+                bucket.pop().look(now_s)
+            del self._buckets[turn]
+        if self._buckets and self._timer is None:
+            self._set_timer(min(self._buckets))
