@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.config import Price
-from dragoman.config.litellm_prices import ImportedModel, Unreadable, price_table, read_litellm_prices
+from dragoman.config.litellm_prices import ImportedModel, NoPriceFile, price_table, read_litellm_prices
 from dragoman.config.prices import read_prices
 
 FILE = Path(__file__).with_name("litellm_prices.json")
@@ -112,7 +112,7 @@ def test_an_amount_that_is_none_is_left_out_with_its_field(amount: Any) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"a": 1}', "<html>", "[" * 10_000, '{"m": NaN}'])
 def test_what_is_not_the_file_is_refused(text: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(NoPriceFile):
         read_litellm_prices(text)
 
 

@@ -76,7 +76,7 @@ def import_(file: Path, models: tuple[str, ...], rate: Decimal, currency: str) -
     that a price here cannot say, such as tiers, images and audio, stand above each model as comments, and are summed up
     on stderr.
     """
-    from dragoman.config.litellm_prices import Unreadable, price_table, read_litellm_prices
+    from dragoman.config.litellm_prices import NoPriceFile, price_table, read_litellm_prices
     from dragoman.config.prices import CURRENCY
 
     if not CURRENCY.fullmatch(currency):
@@ -89,7 +89,7 @@ def import_(file: Path, models: tuple[str, ...], rate: Decimal, currency: str) -
         raise click.UsageError(f"{file}: has more than {FILE_BYTES_MAX} bytes: is it LiteLLM's file?")
     try:
         found = read_litellm_prices(file.read_text(encoding="utf-8-sig"), rate)
-    except (Unreadable, UnicodeDecodeError) as error:
+    except (NoPriceFile, UnicodeDecodeError) as error:
         raise click.UsageError(f"{file}: is not LiteLLM's file of prices: {error}") from error
     chosen = choose_models(found, models)
     click.echo(price_table(currency, chosen), nl=False)

@@ -59,7 +59,7 @@ MAGNITUDE_MAX = 15
 _PRICED = re.compile(r"cost|price|pricing", re.IGNORECASE)
 
 
-class Unreadable(ValueError):
+class NoPriceFile(ValueError):
     """The file is not LiteLLM's. The message says why."""
 
 
@@ -73,13 +73,13 @@ class ImportedModel(Struct, frozen=True):
 
 
 def read_litellm_prices(text: str, rate: Decimal = Decimal(1)) -> dict[str, ImportedModel]:
-    """The models of the file with this text, in its order, with prices multiplied by `rate`. Raises Unreadable."""
+    """The models of the file with this text, in its order, with prices multiplied by `rate`. Raises NoPriceFile."""
     try:
         models = json.loads(text, parse_float=Decimal, parse_int=Decimal)
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"it is not JSON: {error}") from error
+        raise NoPriceFile(f"it is not JSON: {error}") from error
     if not isinstance(models, dict) or not any(isinstance(each, dict) for each in models.values()):
-        raise Unreadable("it is no object with an object for each model")
+        raise NoPriceFile("it is no object with an object for each model")
     return {name: _read_model(name, model, rate) for name, model in models.items() if name != SAMPLE}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dragoman.dialects.responses.objects import ResponseId, read_response_id
-from dragoman.dialects.responses.turn import Turn, first_turn
+from dragoman.dialects.responses.turn import ResponseTurn, first_turn
 from dragoman.model.events import ArtifactChunk, Event, Logged, MessageReceived, StatusChanged, Submitted
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Artifact, Part, Role
@@ -43,7 +43,7 @@ def whole(text: str, artifact_id: str = "a") -> ArtifactChunk:
 
 def streamed(log: Iterable[Event], number: int = 1, of: TaskHead = HEAD) -> list[dict[str, Any]]:
     """The events of a turn. Their frames are named as they are typed."""
-    turn, events = Turn(of, number), []
+    turn, events = ResponseTurn(of, number), []
     for event in log:
         for frame in turn.add_event(event):
             name, data, end, after = frame.decode().split("\n")
@@ -57,7 +57,7 @@ def streamed(log: Iterable[Event], number: int = 1, of: TaskHead = HEAD) -> list
 
 def response(log: Iterable[Event], number: int = 1, of: TaskHead = HEAD) -> Any:
     """The response of a turn, as it is read."""
-    turn = Turn(of, number, quiet=True)
+    turn = ResponseTurn(of, number, quiet=True)
     for event in log:
         assert turn.add_event(event) == []
     return json.loads(msgspec.json.encode(turn.response()))
@@ -235,8 +235,8 @@ def test_images_are_items_beside_the_text() -> None:
     assert response([*again[:5], ArtifactChunk(pieces[0]), *again[6:]])["output"] == told  # a second attempt
 
 
-def _turn(log: Iterable[Event], number: int) -> Turn:
-    turn = Turn(HEAD, number)
+def _turn(log: Iterable[Event], number: int) -> ResponseTurn:
+    turn = ResponseTurn(HEAD, number)
     for event in log:
         turn.add_event(event)
     return turn
@@ -279,7 +279,7 @@ def test_the_events_of_any_turn_add_up_to_its_response(log: list[Event]) -> None
 def test_a_turn_goes_on_from_the_one_before_as_from_the_beginning(log: list[Event]) -> None:
     turns = 1 + sum(isinstance(event, MessageReceived) for event in log)
     for number in range(2, turns + 1):
-        turn: Turn | None = Turn(HEAD, number - 1)
+        turn: ResponseTurn | None = ResponseTurn(HEAD, number - 1)
         frames: list[bytes] = []
         for event in log:
             assert turn is not None

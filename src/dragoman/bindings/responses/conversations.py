@@ -10,7 +10,7 @@ import msgspec
 
 from dragoman.bindings.http import HttpRequest, HttpResponse, json_response, read_json
 from dragoman.bindings.responses.pages import answer_page
-from dragoman.bindings.responses.turns import Turns
+from dragoman.bindings.responses.turns import ResponseTurns
 from dragoman.dialects.responses.decode import decode_conversation, decode_page
 from dragoman.dialects.responses.objects import CONVERSATION, ConversationItem, Json, encode_conversation
 from dragoman.dialects.responses.turn import first_turn
@@ -26,7 +26,7 @@ LOOKED_AT = 20
 class Conversations:
     """Conversations of callers."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: ResponseTurns) -> None:
         self._turns = turns
 
     async def answer_new(self, request: HttpRequest) -> HttpResponse:

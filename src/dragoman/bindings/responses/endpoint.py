@@ -19,12 +19,12 @@ from dragoman.bindings.openai import message_id, refuse, task_headers
 from dragoman.bindings.request import IDEMPOTENCY_KEY
 from dragoman.bindings.responses.conversations import Conversations
 from dragoman.bindings.responses.pages import answer_page
-from dragoman.bindings.responses.turns import NEWEST, ReadTurn, Turns, TurnStream, deleted, encode_turn
+from dragoman.bindings.responses.turns import NEWEST, ReadTurn, ResponseTurns, TurnStream, deleted, encode_turn
 from dragoman.dialects import json_bounds
 from dragoman.dialects.api import STREAM_HEADERS
 from dragoman.dialects.responses.decode import ResponseRequest, decode, decode_look, decode_page
 from dragoman.dialects.responses.objects import ResponseId
-from dragoman.dialects.responses.turn import Turn, first_turn
+from dragoman.dialects.responses.turn import ResponseTurn, first_turn
 from dragoman.engine.handler import Handler, Snapshot
 from dragoman.model.errors import InvalidParams, QuestionClosed, TaskTimeout
 from dragoman.model.events import Logged, Submitted
@@ -47,7 +47,7 @@ class Addressed(Struct, frozen=True):
     """
 
     send: SendMessage
-    turn: Turn | None = None
+    turn: ResponseTurn | None = None
     after: int = 0
 
 
@@ -59,7 +59,7 @@ class Responses:
         self._reception = reception
         self._default = default
         self._clock = clock
-        self._turns = Turns(handler, reception)
+        self._turns = ResponseTurns(handler, reception)
         self._conversations = Conversations(self._turns)
 
     @property
@@ -150,10 +150,10 @@ class Responses:
             return Addressed(_next_message(asked, agent, turn.head.context_id))
         _refuse_late(asked)
 
-    async def _read_sent(self, request: HttpRequest, addressed: Addressed, record: Record) -> Turn:
+    async def _read_sent(self, request: HttpRequest, addressed: Addressed, record: Record) -> ResponseTurn:
         """Read the turn of a message that was sent, from the log up to a record. Raises A2AError."""
         head, message = record.head, addressed.send.message
-        turn = addressed.turn or Turn(head, 1, quiet=True)
+        turn = addressed.turn or ResponseTurn(head, 1, quiet=True)
         async with self._turns.open_log(request, head.id, head.agent, addressed.after) as (_, events):
             async for item in events:
                 if isinstance(item, Record):  # the log of an ended task is gone already
@@ -187,10 +187,10 @@ class Responses:
             match await stream.next():
                 case [Snapshot(record=Record(seq=1) as record), *more]:
                     begun = Logged(1, Submitted(record.history[0], head.created_at))
-                    frames = TurnStream(stream, Turn(head, 1), [begun, *more])
+                    frames = TurnStream(stream, ResponseTurn(head, 1), [begun, *more])
                 case _:  # a repeated call, or a task that went on before this stream began
                     stream.close()
-                    frames = TurnStream(await self._turns.follow(request, head.id, head.agent), Turn(head, 1))
+                    frames = TurnStream(await self._turns.follow(request, head.id, head.agent), ResponseTurn(head, 1))
         request.task_id = head.id
         return EventsResponse(frames, encode_turn, [*STREAM_HEADERS, *task_headers(head)])
 
@@ -211,7 +211,7 @@ class Responses:
         if found.folded:
             raise deleted(text)
         stream = await self._turns.follow(request, turn.head.id, agent)
-        frames = TurnStream(stream, Turn(turn.head, turn.number), after=-1 if after is None else after)
+        frames = TurnStream(stream, ResponseTurn(turn.head, turn.number), after=-1 if after is None else after)
         return EventsResponse(frames, encode_turn, [*STREAM_HEADERS, *task_headers(turn.head)])
 
     async def answer_cancel(self, request: HttpRequest) -> HttpResponse:
@@ -230,7 +230,7 @@ class Responses:
         found, _ = await self._turns.read_response(request, request.route.ids["id"])
         return answer_page(page, found.turn.encode_inputs())
 
-    async def _answer_turn(self, request: HttpRequest, turn: Turn) -> HttpResponse:
+    async def _answer_turn(self, request: HttpRequest, turn: ResponseTurn) -> HttpResponse:
         """Answer with the response as it stands; a large one is encoded on the thread."""
         encode, weight = partial(_encode, turn.response()), turn.weight
         if weight < HEAVY_BYTES:
@@ -252,7 +252,7 @@ def _answer(asked: ResponseRequest, found: ReadTurn, *, anew: bool = False) -> A
     message = replace(asked.send.message, parts=asked.parts, task_id=head.id, context_id=head.context_id)
     send = replace(asked.send, message=message, earlier=(), continues=False, tenant=head.agent)
     if anew:
-        return Addressed(send, Turn(head, 1, quiet=quiet))
+        return Addressed(send, ResponseTurn(head, 1, quiet=quiet))
     return Addressed(replace(send, answers=found.turn.question), found.turn.following(quiet=quiet), found.seq)
 
 

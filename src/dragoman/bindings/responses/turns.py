@@ -15,7 +15,7 @@ from dragoman.bindings.request import read_parameters
 from dragoman.bindings.streams import UNSEEN
 from dragoman.dialects import sse
 from dragoman.dialects.responses.objects import ConversationItem, read_response_id
-from dragoman.dialects.responses.turn import Turn, first_turn
+from dragoman.dialects.responses.turn import ResponseTurn, first_turn
 from dragoman.engine.handler import Direct, Handler, Snapshot, Stream, StreamItem
 from dragoman.model.errors import NotFound
 from dragoman.model.events import Logged, MessageReceived, Submitted
@@ -38,7 +38,7 @@ class ReadTurn(Struct, frozen=True):
     `folded`: the log is gone, and the task's record told the turn.
     """
 
-    turn: Turn
+    turn: ResponseTurn
     seq: int
     said: bool = False
     folded: bool = False
@@ -49,7 +49,7 @@ class ReadTurn(Struct, frozen=True):
         return self.turn.state in TERMINAL
 
 
-class Turns:
+class ResponseTurns:
     """Reads turns for callers. A turn of somebody else's task is none."""
 
     def __init__(self, handler: Handler, reception: Reception) -> None:
@@ -95,7 +95,7 @@ class Turns:
         lost something that the log had said.
         """
         async with self.open_log(request, task_id, agent) as (head, events):
-            turn, seq, said = Turn(head, number, quiet=True), 0, False
+            turn, seq, said = ResponseTurn(head, number, quiet=True), 0, False
             async for item in events:
                 if isinstance(item, Record):
                     return _of_record(item, number)
@@ -108,7 +108,7 @@ class Turns:
     async def read_items(self, request: HttpRequest, task_id: str, agent: str) -> list[ConversationItem]:
         """Read the items of all turns of a task; none if its log is gone. Raises A2AError."""
         async with self.open_log(request, task_id, agent) as (head, events):
-            turn, items = Turn(head, 1, quiet=True), list[ConversationItem]()
+            turn, items = ResponseTurn(head, 1, quiet=True), list[ConversationItem]()
             async for item in events:
                 if isinstance(item, Record):
                     return []
@@ -183,7 +183,12 @@ class TurnStream:
     __slots__ = ("_after", "_first", "_held", "_message_id", "_stream", "_turn")
 
     def __init__(
-        self, stream: Stream, turn: Turn, first: Sequence[StreamItem] = (), after: int = -1, message_id: str = ""
+        self,
+        stream: Stream,
+        turn: ResponseTurn,
+        first: Sequence[StreamItem] = (),
+        after: int = -1,
+        message_id: str = "",
     ) -> None:
         self._stream = stream
         self._turn = turn

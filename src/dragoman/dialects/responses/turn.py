@@ -1,4 +1,4 @@
-"""Turn: one turn of a task as the events of a stream, and as the response that they add up to.
+"""ResponseTurn: one turn of a task as the events of a stream, and as the response that they add up to.
 
     before ── Submitted, or what follows a question ──► under way ── a question, or the end ──► over
 
@@ -118,7 +118,7 @@ class OpenItem:
         self.pieces: list[str] = []
 
 
-class Turn:
+class ResponseTurn:
     """Turn `number` of a task, as its log tells it. `quiet`: only the response is wanted, and no events are encoded.
 
     `begun` and `over` say how far the log has come. `asks`: the task waits with the question that ended a turn;
@@ -151,9 +151,9 @@ class Turn:
         self._status = "in_progress"
         self._ended: dict[str, Any] = {}
 
-    def following(self, *, quiet: bool = False) -> "Turn":
+    def following(self, *, quiet: bool = False) -> "ResponseTurn":
         """The turn that begins with the next event of the log. The task waits with a question."""
-        after = Turn(self.head, self._reached + 1, quiet=quiet)
+        after = ResponseTurn(self.head, self._reached + 1, quiet=quiet)
         after._reached, after.asks = self._reached, self.asks
         after._usage = self._usage
         after._texts = {key: ArtifactText(text.whole()) for key, text in self._texts.items()}
@@ -182,7 +182,7 @@ class Turn:
                 pass
         return []
 
-    def continue_to(self, message_id: str) -> "Turn":
+    def continue_to(self, message_id: str) -> "ResponseTurn":
         """The turn for the next event on the way to a message: the next one, if this one is over without it."""
         missed = self.over and all(message.message_id != message_id for message in self.inputs)
         return self.following(quiet=self._quiet) if missed else self
@@ -427,14 +427,14 @@ class Turn:
         return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(event))
 
 
-def first_turn(record: Record) -> Turn | None:
+def first_turn(record: Record) -> ResponseTurn | None:
     """The first turn of a task, by its record; None if the record does not say all that the log has said of it."""
     chunked = bool(record.chunked_artifacts) and len(record.artifacts) > 1  # one may have been written between others
     # An earlier program has not kept `revised`, but a question that was answered.
     revised = record.revised or any(said.role is Role.AGENT for said in record.history)
     if revised or chunked or record.unreadable or not record.history:
         return None
-    turn = Turn(record.head, 1, quiet=True)
+    turn = ResponseTurn(record.head, 1, quiet=True)
     status = record.status
     turn.add_event(Submitted(record.history[0], record.head.created_at))
     turn.inputs += record.history[1:]
