@@ -115,6 +115,27 @@ async def test_a_hundred_subscribers_see_the_same() -> None:
             assert [item.event for item in items[1:]] == [item.event for item in log[items[0].record.seq :]]
 
 
+async def test_a_stream_tells_of_no_commit_that_the_log_has_not_heard_of() -> None:
+    """Its caller may read the task next, and would find an older state."""
+    steps = Steps(2)
+    async with house(Scripted(steps)) as h:
+        task_id = await h.at_work()
+        steps.go.release()
+        h.store.held_appends = asyncio.Event()
+        while not isinstance((await h.log(task_id))[-1].event, ArtifactChunk):
+            pass  # each look waits for a thread
+        stream = await h.open(Subscribe(id=task_id), after="0")
+        before = await stream.next()
+        known = h.engine.tasks.known(task_id)
+        assert known is not None
+        assert seqs(before or ()) == list(range(1, known.seq + 1))
+        h.store.held_appends.set()
+        h.store.held_appends = None
+        steps.all()
+        assert contiguous([*(before or ()), *await read(stream)], 1)
+        assert (await h.get(task_id)).state is S.COMPLETED
+
+
 async def test_subscribers_share_each_event() -> None:
     """An event is encoded once, so it is one object for all."""
     steps = Steps(3)

@@ -134,6 +134,8 @@ class Tail:
                     if not batch or batch[0].seq != self._after + 1:  # the log was pruned: send the task as it ended
                         self._after, self._ended = task.seq, task.terminal
                         return (*items, Snapshot(task.record()))
+                    if batch[-1].seq > task.seq:  # a commit that the log has not heard of: GetTask does not know it yet
+                        batch = batch[: task.seq - self._after]
                 for index, logged in enumerate(batch):
                     if isinstance(logged.event, StatusChanged) and self._ends(logged.seq, logged.event):
                         self._ended = True
