@@ -24,6 +24,9 @@ CODE := $(wildcard src examples tests scripts bench site)
 # The cases of the stores too: mypy shows that they ask for no more than the Store protocol has.
 TYPED := $(wildcard src examples scripts tests/store/cases)
 
+# How long a server has to work steadily in `make test-soak`.
+SOAK_MINUTES ?= 60
+
 # Agent frameworks, each in an environment of its own; `make test` tries those that install quickly.
 FRAMEWORKS ?= $(patsubst requirements/framework-%.txt,%,$(wildcard requirements/framework-*.txt))
 # Without CrewAI, which takes 800 MB.
@@ -76,9 +79,10 @@ test: $(VENV)/.compiled peers frameworks docs console tests/console/node_modules
 test-fast: $(VENV)/.dev ## the tests of single parts, without whole servers, peers and kills: under 60 s
 	$(BIN)/pytest -m "not slow and not peer" $(ARGS)
 
-test-soak: $(VENV)/.compiled ## what is left to chance, often: kills at random moments, and values nobody thought of; takes about an hour
+test-soak: $(VENV)/.compiled ## what is left to chance, often: kills at random moments, values nobody thought of, an hour of steady work; takes two hours
 	SOAK=1 $(BIN)/pytest $(WORKERS) -m "not peer and not drill and not proxy" $(ARGS)
 	SOAK=1 $(BIN)/pytest -s -m drill $(or $(ARGS),tests/drills) || test $$? = 5
+	$(if $(ARGS),,PYTHONPATH=. $(BIN)/python -m tests.endurance --minutes $(SOAK_MINUTES))
 
 test-frameworks: $(VENV)/.dev ## the adapters of agent frameworks with the real packages; FRAMEWORKS="langgraph agno" chooses
 	@for name in $(FRAMEWORKS); do \
@@ -99,8 +103,11 @@ container: $(VENV)/.core console ## the image of Containerfile, built and tried 
 # A server that poses as another system has no gRPC.
 GRPC_FLAG = $(if $(or $(findstring --profile,$(ARGS)),$(DRAGOMAN_PROFILE)),,--grpc-port $(GRPC_PORT))
 
-serve: $(VENV)/.grpc $(CONSOLE_IF_NODE) ## the server with the example agents; PORT=7870 GRPC_PORT=50051 STORE=sqlite:///data/dragoman.db AGENTS=… ARGS=…
-	@exec $(BIN)/dragoman serve $(AGENTS) --port $(PORT) $(GRPC_FLAG) --store $(STORE) $(ARGS)
+# The console is built while the server is at work already.
+BEHIND = $(if $(CONSOLE_IF_NODE),$(BIN)/python scripts/serve.py build/console.log )
+
+serve: $(VENV)/.grpc ## the server with the example agents; PORT=7870 GRPC_PORT=50051 STORE=sqlite:///data/dragoman.db AGENTS=… ARGS=…
+	@exec $(BEHIND)$(BIN)/dragoman serve $(AGENTS) --port $(PORT) $(GRPC_FLAG) --store $(STORE) $(ARGS)
 
 cluster: $(VENV)/.dev ## three replicas of the example agents on ports from PORT on, with a PostgreSQL and a NATS of their own; Ctrl-C ends all
 	@PYTHONPATH=. exec $(BIN)/python scripts/cluster.py --port $(PORT) --agents $(AGENTS) $(ARGS)
@@ -221,5 +228,7 @@ console/openapi.json: $(shell find src/dragoman/admin src/dragoman/bindings/admi
 	$(BIN)/python scripts/admin_openapi.py $@
 
 $(CONSOLE)/index.html: console/openapi.json console/node_modules/.ready $(shell find console/src console/public -type f -not -name schema.d.ts) console/index.html console/vite.config.ts
-	cd console && npm run --silent types && npm run --silent check && npm run --silent build
+	cd console && npm run --silent types && npm run --silent check
+	cd console && npm run --silent build -- --outDir ../build/console --emptyOutDir
+	rm -rf $(CONSOLE) && mv build/console $(CONSOLE)
 	@touch $@

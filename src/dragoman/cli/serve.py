@@ -167,6 +167,7 @@ def _run(line: CommandLine, config: Config, place: "Supervised | None") -> None:
 def _report(listening: "ListeningServer", agents: Sequence["Runner"], place: "Supervised | None") -> None:
     """Print the banner, or let the supervisor do so, and note the server's URL beside its store."""
     from dragoman.auth.operator_token import read_token, token_path
+    from dragoman.bindings.console import being_built
     from dragoman.store.open import note_server
 
     config = listening.config
@@ -176,7 +177,8 @@ def _report(listening: "ListeningServer", agents: Sequence["Runner"], place: "Su
         token, token_file = "", token_path(config.store, config.port)
     show = _print if place is None else place.report
     asks_callers, command = listening.asks_callers, program()
-    show(banner(config, agents, asks_callers=asks_callers, token=token, token_file=token_file, command=command))
+    known = {"asks_callers": asks_callers, "console_built": not (config.console and being_built())}
+    show(banner(config, agents, token=token, token_file=token_file, command=command, **known))
 
 
 def _print(text: str) -> None:
@@ -204,6 +206,7 @@ def banner(
     agents: Sequence["Runner"],
     *,
     asks_callers: bool = False,
+    console_built: bool = True,
     token: str = "",
     token_file: "Path | None" = None,
     command: str = PROGRAM,
@@ -211,7 +214,8 @@ def banner(
     """The text that the server prints once it listens: its agents, their URLs, and commands to paste.
 
     `asks_callers`: every caller must authenticate; otherwise the link to the console carries `token` in its fragment,
-    which browsers send to nobody, or `token_file` stands beside it. `command` is this program in commands to paste.
+    which browsers send to nobody, or `token_file` stands beside it. `console_built`: no build of the console is under
+    way. `command` is this program in commands to paste.
     `config.port` is the port on which it listens; the
     first of `agents` is the default.
     The streaming sample goes to the second agent, if there is one; the texts are the agents' own examples. Under a
@@ -236,6 +240,8 @@ def banner(
             link += f" (its token is in {token_file})"
         elif config.oidc_issuer is None and config.store != "memory:":
             link += " (it takes a key of the role operator)"
+        if not console_built:
+            link += " (it is being built, and is there in a moment)"
         samples.append(link)
     who = _access_lines(config, [agent.profile.id for agent in agents], asks_callers, command)
     return "\n".join([*lines, *listed, "", *samples, "", *who, "Ctrl-C stops it."])

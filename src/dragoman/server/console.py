@@ -14,7 +14,7 @@ from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.issuers import IssuerEgress
 from dragoman.auth.sessions import OperatorSessions
 from dragoman.bindings.calls import Reception
-from dragoman.bindings.console import CALLBACK, Console, Pages, ProviderDoor
+from dragoman.bindings.console import CALLBACK, Console, InstalledPages, ProviderDoor
 from dragoman.bindings.remote import RemoteAgents, RemoteWays
 from dragoman.config import Config, loopback, read_secret
 from dragoman.engine.admin.access import AccessNotes
@@ -52,9 +52,9 @@ class ConsoleParts(Struct, frozen=True):
 
 
 @cache
-def _load_pages() -> Pages:
-    """The console's files: read once, whatever is reloaded."""
-    return Pages.load()
+def _load_pages() -> InstalledPages:
+    """The console's files: the same whatever is reloaded."""
+    return InstalledPages()
 
 
 def make_console(

@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import aiohttp
 import pytest
 
 from dragoman import Agent, Context
-from dragoman.bindings.console import Pages
+from dragoman.bindings.console import InstalledPages, Pages
 from dragoman.bindings.console.endpoint import PROOF
 from dragoman.bindings.http import HttpRequest
 from dragoman.bindings.routes import CONSOLE, Route
@@ -328,6 +329,31 @@ def test_a_checkout_without_built_files_says_how_to_build_them() -> None:
     pages = Pages({})
     assert not pages.built
     assert b"make console" in pages.answer(request_for("tasks")).body
+
+
+def test_a_server_shows_the_console_once_it_is_built(tmp_path: Path) -> None:
+    folder, lock, index = tmp_path / "built", tmp_path / "built.lock", request_for()
+    pages = InstalledPages(folder)
+    assert b"has not been built" in pages.answer(index).body
+    with lock.open("wb") as held:
+        flock(held, LOCK_EX)
+        assert b"is being built" in pages.answer(index).body
+        build_pages(folder, b"first")
+        assert pages.answer(index).body == b"first"
+        folder.rename(tmp_path / "old")
+        assert pages.answer(index).body == b"first"  # until there is another one
+        build_pages(folder, b"second")
+    assert pages.answer(index).body == b"second"
+
+
+def test_a_build_that_ended_without_pages_is_no_longer_under_way(tmp_path: Path) -> None:
+    (tmp_path / "built.lock").touch()
+    assert b"make console" in InstalledPages(tmp_path / "built").answer(request_for()).body
+
+
+def build_pages(folder: Path, index: bytes) -> None:
+    folder.mkdir()
+    (folder / "index.html").write_bytes(index)
 
 
 async def read_wire(http: aiohttp.ClientSession, task: str, dialect: str) -> list[Any]:

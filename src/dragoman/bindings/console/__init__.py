@@ -4,7 +4,7 @@
 """
 
 from dragoman.bindings.console.endpoint import PROOF, Console
-from dragoman.bindings.console.pages import Pages
+from dragoman.bindings.console.pages import InstalledPages, Pages, being_built
 from dragoman.bindings.console.provider import CALLBACK, ProviderDoor
 
-__all__ = ["CALLBACK", "PROOF", "Console", "Pages", "ProviderDoor"]
+__all__ = ["CALLBACK", "PROOF", "Console", "InstalledPages", "Pages", "ProviderDoor", "being_built"]

@@ -14,7 +14,7 @@ from dragoman.auth.authenticator import AUTHORIZATION, KEY_HEADERS
 from dragoman.auth.sessions import OperatorSessions, SignedIn
 from dragoman.bindings.callers import Callers
 from dragoman.bindings.console.cookies import ConsoleCookie
-from dragoman.bindings.console.pages import Pages
+from dragoman.bindings.console.pages import InstalledPages
 from dragoman.bindings.console.provider import ProviderDoor, ProviderOffer
 from dragoman.bindings.cors import READS
 from dragoman.bindings.endpoints import Endpoints, public
@@ -62,7 +62,7 @@ class Console:
 
     def __init__(
         self,
-        pages: Pages,
+        pages: InstalledPages,
         sessions: OperatorSessions,
         callers: Callers,
         limits: Limits,

@@ -1,16 +1,18 @@
 """The files of the console, as `make console` builds them into the package.
 
 Invariant: nothing is served that is not among these files, and no page runs a script, or loads anything, that the
-server does not serve itself.
+server does not serve itself. All files that are served are of one build.
 """
 
 import gzip
 import mimetypes
 from collections.abc import Mapping
+from fcntl import LOCK_NB, LOCK_SH, flock
 from functools import lru_cache
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -20,6 +22,9 @@ from dragoman.model.errors import NotFound
 
 BUILT = "built"
 """The folder with the built files, beside this module. Builds of the wheel contain it; a checkout has to make it."""
+
+LOCK = "built.lock"
+"""The file beside that folder that is locked during a build: see `scripts/serve.py`."""
 
 INDEX = "index.html"
 
@@ -60,6 +65,16 @@ server. Packages made by <code>make dist</code> contain the built pages.</p>
 </html>
 """
 
+BUILDING = b"""<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta http-equiv="refresh" content="1"><title>Dragoman console</title></head>
+<body>
+<h1>The console is being built</h1>
+<p>This page becomes the console once that is done, in some ten seconds. The server is at work already.</p>
+</body>
+</html>
+"""
+
 
 class BuiltFile(Struct, frozen=True):
     """A file as it is sent: its bytes and its headers."""
@@ -69,20 +84,57 @@ class BuiltFile(Struct, frozen=True):
     tag: bytes
 
 
+def being_built(folder: Traversable | None = None) -> bool:
+    """Whether a build of the pages in a folder, by default that of the package, is under way."""
+    folder = folder or files(__package__).joinpath(BUILT)
+    if not isinstance(folder, Path):
+        return False
+    try:
+        with folder.with_name(LOCK).open("rb") as lock:
+            flock(lock, LOCK_SH | LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass  # nobody has built here, or this file system has no such locks
+    return False
+
+
+class InstalledPages:
+    """The pages in a folder, by default that of the package. They are read again once a build has replaced them."""
+
+    def __init__(self, folder: Traversable | None = None) -> None:
+        self._folder = folder or files(__package__).joinpath(BUILT)
+        self._build: tuple[int, ...] | None = None
+        self._pages: Pages | None = None
+        self._refresh()
+
+    def answer(self, request: HttpRequest) -> HttpResponse:
+        """A file of the newest build, or a page that says why there is none. Raises NotFound for a missing asset."""
+        self._refresh()
+        pages = self._pages
+        if pages is None:
+            pages = Pages({}, BUILDING if being_built(self._folder) else UNBUILT)
+        return pages.answer(request)
+
+    def _refresh(self) -> None:
+        try:
+            index = self._folder.joinpath(INDEX)
+            stat = index.stat() if isinstance(index, Path) else None
+            build = (stat.st_ino, stat.st_mtime_ns) if stat is not None else (int(self._folder.is_dir()),)
+            if build != self._build and build != (0,):
+                self._pages, self._build = Pages(dict(_walk(self._folder, ""))), build
+        except OSError:
+            pass  # there is no build, or it is being replaced: the next request sees the new one
+
+
 class Pages:
     """The built files by their path below `/console`. `built` tells whether there are any."""
 
-    def __init__(self, found: Mapping[str, bytes]) -> None:
-        """`found` are the contents by relative path, with `index.html` among them; empty if nothing was built."""
+    def __init__(self, found: Mapping[str, bytes], excuse: bytes = UNBUILT) -> None:
+        """`found` are the contents by relative path, with `index.html` among them. `excuse` is shown if it is empty."""
         self.built = INDEX in found
-        self._files = {name: _file(name, body) for name, body in (found or {INDEX: UNBUILT}).items()}
+        self._files = {name: _file(name, body) for name, body in (found or {INDEX: excuse}).items()}
         self._compressed = lru_cache(None)(_compress)  # when it is first asked for: the start of a server need not wait
-
-    @classmethod
-    def load(cls) -> "Pages":
-        """Read the files in the package."""
-        folder = files(__package__).joinpath(BUILT)
-        return cls(dict(_walk(folder, "")) if folder.is_dir() else {})
 
     def answer(self, request: HttpRequest) -> HttpResponse:
         """A file, or the page itself for the path of a view. Raises NotFound for a missing asset."""
