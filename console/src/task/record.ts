@@ -25,6 +25,8 @@ export interface Sleep {
 
 export interface TaskRecord {
   readonly seq: number;
+  /** The one that the agent gave last; null if these events have none. */
+  readonly title: string | null;
   readonly state: State;
   readonly at: string | null;
   readonly statusMessage: Message | null;
@@ -42,6 +44,7 @@ export interface TaskRecord {
 
 export const EMPTY: TaskRecord = {
   seq: 0,
+  title: null,
   state: "submitted",
   at: null,
   statusMessage: null,
@@ -62,6 +65,7 @@ const ENDS: readonly State[] = ["completed", "failed", "canceled", "rejected"];
 export function recordOf(moment: Moment): TaskRecord {
   return {
     seq: moment.seq,
+    title: null,
     state: moment.state ?? "submitted",
     at: moment.at ?? null,
     statusMessage: moment.status_message ?? null,
@@ -117,6 +121,8 @@ export function step(record: TaskRecord, event: LogEvent): TaskRecord {
       return { ...next, usage: event.usage ?? record.usage };
     case "operator":
       return { ...next, sleep: record.sleep };
+    case "titled":
+      return { ...next, title: event.reason ?? null, sleep: record.sleep };
     case "step-begun":
     case "noted":
       return next;

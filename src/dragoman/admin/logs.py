@@ -15,7 +15,7 @@ from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import CancelOutcome, Progress, TaskHead, Usage
 
 EventKind = Literal[
-    "submitted", "message", "status", "artifact", "delegated", "noted", "step-begun", "step", "operator"
+    "submitted", "message", "status", "artifact", "delegated", "noted", "titled", "step-begun", "step", "operator"
 ]
 """The kinds of events."""
 

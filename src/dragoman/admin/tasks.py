@@ -46,8 +46,9 @@ class TaskFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The tasks that fit every field that is set. Ages are those of the status, in seconds.
 
     `team` is that of the `principal`. `key` is the id of the key that the task was made with, which tasks from before
-    keys were noted do not have. `text` is contained in the first 200 characters of the first message; the case of the
-    letters a to z does not count. `sleeping` tasks wait for a time at which their agents go on.
+    keys were noted do not have. `text` is contained in the first 200 characters of the first message, or in the title
+    that was given; the case of the letters a to z does not count. `sleeping` tasks wait for a time at which their
+    agents go on.
     """
 
     state: StateWord | None = None
@@ -72,9 +73,10 @@ class TaskLine(Struct, frozen=True, kw_only=True):
     """A task in a list. `status_at` is when its status last changed, `age_s` how many seconds ago that was.
 
     `state` is what its caller sees; for `phase` see `model.task.Phase`. `holder` is the process that runs it, if one
-    does. `text` begins the first message. `unreadable`: the store holds bytes of the task that cannot be decoded. A
-    list shows that only if its head is among them. `key` is the id of the key that the task was made with; null for
-    other credentials, and for tasks from before keys were noted.
+    does. `title` is the one that its agent, or else its caller, gave it, or else how its message begins: one line of at
+    most 120 characters. `text` begins the first message. `unreadable`: the store holds bytes of the task that cannot be
+    decoded. A list shows that only if its head is among them. `key` is the id of the key that the task was made with;
+    null for other credentials, and for tasks from before keys were noted.
     """
 
     id: str
@@ -84,6 +86,7 @@ class TaskLine(Struct, frozen=True, kw_only=True):
     principal: str
     context: str
     dialect: str
+    title: str
     text: str
     created_at: str
     status_at: str
@@ -366,7 +369,7 @@ LIST_TASKS = Question(
     columns=(
         *(Column("ID", "id"), Column("STATE", "state"), Column("AGE", "age_s", "age"), Column("AGENT", "agent")),
         *(Column("PRINCIPAL", "principal"), Column("CONTEXT", "context"), Column("DIALECT", "dialect")),
-        Column("TEXT", "text"),
+        Column("TITLE", "title"),
     ),
     none="No tasks fit.",
 )

@@ -5,6 +5,7 @@ learns nothing more.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cache, partial
 from math import ceil
 from typing import Any, TypeVar
@@ -38,6 +39,7 @@ from dragoman.engine.words import (
     SLEEP_MS_MAX,
     Ask,
     Delegation,
+    Note,
     Say,
     Sleep,
     Step,
@@ -49,6 +51,7 @@ from dragoman.model.headers import TaskHeaders
 from dragoman.model.ids import timestamp
 from dragoman.model.operations import Call, CompleteTask, UpdateStatus
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, Task, TaskState, Usage
+from dragoman.model.title import TITLE_NOTE, title_line
 from dragoman.store.api import StateChanged, StateFull
 from dragoman.store.state import StateEntry, StatePut
 
@@ -60,8 +63,9 @@ WorkerAction = Callable[[WorkerAgent, HttpRequest, Any], Awaitable[HttpResponse]
 DIALECT = "worker"
 """The dialect of the calls made here. No task is ever made here."""
 
-SERVER_NOTES = frozenset({".delivered", ".reported", ".used", VERSION_NOTE})
-"""The notes that the server makes about workers, or that earlier versions of it made."""
+SERVER_NOTES = frozenset({".delivered", ".reported", ".used", VERSION_NOTE, TITLE_NOTE})
+"""The notes that the server makes about workers, or that earlier versions of it made, and the title, which is no note
+for them."""
 
 NO_CONTENT = HttpResponse(204, [], b"")
 
@@ -200,6 +204,8 @@ class WorkerBinding:
     async def _update(self, agent: WorkerAgent, request: HttpRequest, said: wire.StatusReport) -> HttpResponse:
         parts = sound_parts(wire.parts_in(said.message), "message")
         state = wire.STATES.get(said.state)
+        if said.title is not None:
+            await _name_task(agent, said.lease, said.title)
         if state is TaskState.WORKING:
             steps = None if said.progress is None else (said.progress.current, said.progress.total)
             word = Say(parts, steps, said.metadata)
@@ -352,6 +358,15 @@ async def _count_tokens(agent: WorkerAgent, token: str, tokens: wire.WorkerToken
             await agent.leases.say(token, Say(), usage=_usage(tokens))
         except LeaseLost:  # a repeated report, or one that is refused next
             pass
+
+
+async def _name_task(agent: WorkerAgent, token: str, title: str) -> None:
+    """Give the task of a lease its title, before the report that brings it. Raises InvalidParams."""
+    line = title_line(title)
+    if not line:
+        raise InvalidParams("title", "has nothing that can be seen")
+    with suppress(LeaseLost):  # a repeated report, or one that is refused next
+        await agent.leases.say(token, Note({TITLE_NOTE: line}))
 
 
 def _step_place(told: wire.StepRequest | wire.StepResult | wire.SleepRequest | wire.MemoryRequest) -> str:

@@ -27,6 +27,7 @@ from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import CompleteTask, UpdateStatus
 from dragoman.model.principal import Principal
 from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState, Usage
+from dragoman.model.title import TITLE_NOTE, title_line
 from dragoman.store.state import StateKind
 from dragoman.store.worker_leases import WorkerLease
 from dragoman.telemetry.counts import UpstreamCalls
@@ -412,6 +413,17 @@ class Run:
         """As `note`, but it waits briefly for another event, to be written with it."""
         self.sink.check()
         self.sink.mark(Note(note, soon=True).check(self.bounds))
+
+    def title(self, text: str) -> None:
+        """Name the task in one line, for operators: the last title counts. It is written with the next event, or soon.
+
+        Callers never see it. Raises ValueError if nothing in `text` can be seen.
+        """
+        self.sink.check()
+        line = title_line(self.bounds.text("title", text))
+        if not line:
+            raise ValueError("title has nothing that can be seen")
+        self.sink.mark(Note({TITLE_NOTE: line}, soon=True))
 
     async def written(self) -> None:
         """Wait until everything emitted so far is committed."""

@@ -434,9 +434,9 @@ class TaskSearch(Struct, frozen=True, kw_only=True):
 
     With a `team` its tasks alone are looked at.
 
-    `text` is contained in the first 200 characters of the first message; the case of the letters a to z does not count.
-    `status_before_ms` is exclusive. `asleep` says whether the holder is `ASLEEP`. At most `scan_max` tasks are looked
-    at: those after the task with the number `after`, or from the first one on.
+    `text` is contained in the first 200 characters of the first message, or in the title; the case of the letters a to
+    z does not count. `status_before_ms` is exclusive. `asleep` says whether the holder is `ASLEEP`. At most `scan_max`
+    tasks are looked at: those after the task with the number `after`, or from the first one on.
     """
 
     owner: Whose
@@ -457,7 +457,8 @@ class TaskSearch(Struct, frozen=True, kw_only=True):
 
 
 class TaskRow(Struct, frozen=True, kw_only=True):
-    """A task without its log. `text` begins its first message: it has the first 200 characters.
+    """A task without its log. `text` begins its first message: it has the first 200 characters. `title` is the one that
+    its agent, or else its caller, gave it; empty if neither did.
 
     `unreadable`: the bytes of its head cannot be decoded. Its log was not looked at.
     """
@@ -468,6 +469,7 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     holder: str | None
     cancel_requested: bool
     text: str
+    title: str = ""
     unreadable: bool = False
 
 

@@ -22,7 +22,7 @@ from dragoman.model.events import (
     Stepped,
     Submitted,
 )
-from dragoman.model.message import Artifact, Message, Part
+from dragoman.model.message import Artifact, Message
 from dragoman.model.parts import beginning
 from dragoman.model.task import STATES, Progress, Record, TaskHead, TaskState, TaskStatus, Usage
 from dragoman.store.api import Repeat
@@ -207,7 +207,8 @@ class Codec:
 
     def text_of_page(self, data: bytes) -> str:
         """How the text of the first message begins, by the first page of a log."""
-        return beginning(first_parts(self.events(data)))
+        first = first_message(self.events(data))
+        return "" if first is None else beginning(first.parts)
 
     def text_of_record(self, data: bytes) -> str:
         """The same, by a snapshot."""
@@ -246,10 +247,10 @@ class Codec:
         return {name: text for note in notes for name, text in note.items()} if notes else None
 
 
-def first_parts(events: Sequence[Event]) -> tuple[Part, ...]:
-    """The parts of the message that made a task, by the first events of its log."""
+def first_message(events: Sequence[Event]) -> Message | None:
+    """The message that made a task, by the first events of its log."""
     first = events[0]
-    return first.message.parts if isinstance(first, Submitted) else ()
+    return first.message if isinstance(first, Submitted) else None
 
 
 def _decoders(kind: type[T]) -> tuple[msgspec.msgpack.Decoder[T], msgspec.json.Decoder[T]]:

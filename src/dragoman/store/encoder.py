@@ -10,8 +10,9 @@ from operator import attrgetter
 from dragoman.model.ids import Clock
 from dragoman.model.parts import beginning, every_part
 from dragoman.model.task import TERMINAL
+from dragoman.model.title import asked_title, noted_title
 from dragoman.store.api import Append, Appended, NewTask, Repeat
-from dragoman.store.codec import TERMINAL_FROM, Codec, first_parts
+from dragoman.store.codec import TERMINAL_FROM, Codec, first_message
 from dragoman.store.files import INLINE_BYTES, File, FindEqual, TaskFiles
 from dragoman.store.guard import expect_seq
 from dragoman.store.usage import Used, used_by_task
@@ -38,15 +39,17 @@ class Encoder:
         if any(map(_raw, every_part(events))):
             events, _, taken = files.take_out(None, head.id, events, None)
         holder = None if new.state in TERMINAL else new.holder
+        first, page = first_message(new.events), self._codec.encode(events)
         return Creation(
             head.id,
             new,
             self._codec.numbers[new.state],
             int(new.holder is not None),
             holder,
-            self._codec.encode(events),
+            page,
             self._codec.encode(head),
-            beginning(first_parts(new.events)),
+            "" if first is None else beginning(first.parts),
+            noted_title(new.events, page) or asked_title(head.metadata, None if first is None else first.metadata),
             taken,
         )
 
@@ -66,6 +69,7 @@ class Encoder:
         if not small and any(map(_raw, every_part(events, kept))):
             events, kept, taken = files.take_out(find_equal, task_id, events, kept)
         terminal = append.state in TERMINAL
+        page = self._codec.encode(events)
         return Addition(
             task_id,
             append,
@@ -73,11 +77,12 @@ class Encoder:
             expected,
             terminal or (append.release and append.holder is None),
             append.wakes_ms if append.offered_ms is None else self._clock.now_ms() + append.offered_ms,
-            self._codec.encode(events),
+            page,
             None if kept is None else self._codec.encode_record(kept),
             taken,
             used_by_task(kept) if terminal and kept is not None else NOTHING_USED,
             fault,
+            noted_title(append.events, page),
         )
 
 

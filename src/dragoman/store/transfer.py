@@ -87,7 +87,7 @@ OF_TASKS = (
     _table(
         "tasks",
         "task seq status_ms log_bytes deadline_ms offered_until_ms scope epoch webhooks_version delivered state "
-        "cancel? files? pruned? pushed? id' context' holder' keeper' parent' dialect' text' key' team' head#",
+        "cancel? files? pruned? pushed? id' context' holder' keeper' parent' dialect' text' title' key' team' head#",
         of="task",
     ),
     _table("pages", "task first_seq last_seq write epoch events#", keys=2, of="task"),

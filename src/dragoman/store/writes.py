@@ -12,7 +12,8 @@ from dragoman.store.worker_leases import LeaseFault
 
 
 class Creation(Struct, frozen=True):
-    """A task to insert, encoded. `text` begins its first message. `files` were taken out of the `page`.
+    """A task to insert, encoded. `text` begins its first message, `title` is empty if none was given. `files` were
+    taken out of the `page`.
 
     `holder` has the first lease: nobody, if the task has ended already, whatever its `epoch`.
     """
@@ -25,6 +26,7 @@ class Creation(Struct, frozen=True):
     page: bytes
     head: bytes
     text: str
+    title: str
     files: tuple[File, ...]
 
 
@@ -33,7 +35,8 @@ class Addition(Struct, frozen=True):
 
     `expected_seq` is the append's own, or that of its snapshot. `ends_lease` covers a release and a terminal state.
     `used` is what a task that ends has used. With a `fault` the lease of its worker was not what it should be, where
-    leases are kept in memory: then the append is refused, unless it was made before.
+    leases are kept in memory: then the append is refused, unless it was made before. `title` is the one that the agent
+    gives with it; empty for none.
     """
 
     id: str
@@ -47,3 +50,4 @@ class Addition(Struct, frozen=True):
     files: tuple[File, ...]
     used: tuple[Used, ...]
     fault: LeaseFault | None
+    title: str

@@ -5,11 +5,12 @@ Invariant: a case uses nothing but the Store protocol.
 
 from msgspec.structs import replace
 
-from dragoman.model.events import Submitted
+from dragoman.model.events import Noted, Submitted
 from dragoman.model.ids import timestamp
 from dragoman.model.message import Part
 from dragoman.model.task import STATES, TaskState
-from dragoman.store.api import ASLEEP, Owners, StatusRow, Store, TaskSearch
+from dragoman.model.title import TITLE, TITLE_NOTE
+from dragoman.store.api import ASLEEP, ListQuery, Owners, StatusRow, Store, TaskSearch
 from tests.store.cases.bench import START_MS, Bench, D, W, by_run, ending, message, new_task, status
 
 EVERYBODY = TaskSearch(owner=Owners.ALL, agent=None)
@@ -72,6 +73,28 @@ async def test_tasks_are_found_by_what_no_index_answers(bench: Bench) -> None:
         await store.request_cancel("t4")
         (row,) = (await store.search(replace(EVERYBODY, text="number 4"))).rows
         assert (row.state, row.holder, row.cancel_requested) == (W, "h1", True)
+
+
+async def test_the_last_title_is_with_the_task_and_found_by_its_words(bench: Bench) -> None:
+    """The caller's until the agent gives one, in whatever write: with a status, alone, with the end."""
+    async with bench.store() as store:
+        for name in ("none", "asked", "named"):
+            new = new_task(name)
+            await store.create(replace(new, head=replace(new.head, metadata={TITLE: f"For {name} Ωmega"})))
+        await store.append(by_run("none", Noted({"other": ".title"})))
+        await store.append(by_run("named", status(W), Noted({TITLE_NOTE: "first"})))
+        await store.append(by_run("named", Noted({TITLE_NOTE: "second"}), Noted({TITLE_NOTE: "Third 100 %"})))
+        assert await _found(store, text="third") == ["named"]
+        assert await _found(store, text="FOR ") == ["asked", "none"]
+        assert await _found(store, text="ωmega") == []
+        assert await _found(store, text="Ωmega") == ["asked", "none"]
+        end = ending("named", 4)
+        await store.append(replace(end, events=(Noted({TITLE_NOTE: "last"}), *end.events), snapshot=None))
+        listed = (await store.list_rows(ListQuery(owner="ann", agent="echo"))).rows
+        searched = (await store.search(EVERYBODY)).rows
+        titles = {"none": "For none Ωmega", "asked": "For asked Ωmega", "named": "last"}
+        for rows in (listed, searched):
+            assert {row.head.id: row.title for row in rows} == titles
 
 
 async def test_only_the_beginning_of_a_message_is_searched(bench: Bench) -> None:

@@ -479,6 +479,14 @@ class Context(Facts):
     def _checked(self, content: object) -> tuple[Part, ...]:
         return self._run.bounds.parts("content", parts_of(content))
 
+    def title(self, text: str) -> None:
+        """Name the task in one line, for operators: in their lists and headings the last title counts.
+
+        At most 120 characters of it are shown. Callers never see it. Without one the task is called by the title that
+        its caller gives it, or else by how its message begins.
+        """
+        self._run.title(text)
+
     def note(self, name: str, text: str) -> None:
         """Write a text down under a name, for a later run of this task. No caller sees it."""
         self._run.note(**{bounds.name("name", name): self._run.bounds.text("text", text)})

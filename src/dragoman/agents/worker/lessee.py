@@ -71,6 +71,7 @@ from dragoman.model.ids import new_id, timestamp
 from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import Progress, Record, Task, TaskHead, TaskState, Usage
+from dragoman.model.title import TITLE_NOTE
 from dragoman.net.egress import Egress
 from dragoman.net.errors import EgressError
 from dragoman.store.state import StateKind
@@ -231,6 +232,8 @@ class ServerSink:
         self._numbers = 0
         self._questions = 0
         self._used: Usage | None = None
+        self._title: str | None = None
+        """The title that no report has taken along yet."""
         self._turn = asyncio.Lock()
         self._patches: dict[str, bool] = {}
         self._patching = asyncio.Lock()
@@ -301,12 +304,14 @@ class ServerSink:
                     metadata=word.metadata,
                     usage=self._take_usage(),
                     number=self._next(),
+                    title=self._take_title(),
                 )
                 await self.tell("update", update, wire.EmptyReply)
                 said = self._message(word.parts) if word.parts else None
                 at = None if progress is None else Progress(*progress)
                 event = StatusChanged(TaskState.WORKING, self.head.created_at, said, at)
             else:
+                await self._send_title()
                 chunk = wire.ArtifactReport(
                     self.lease,
                     wire.encode_artifact(word.artifact),
@@ -320,11 +325,15 @@ class ServerSink:
             self._add(event)
 
     def mark(self, word: Working | Waiting | Note | Usage) -> None:
-        """See `engine.api.Sink`. Tokens go with the next report, notes with the next question."""
+        """See `engine.api.Sink`. Tokens and a title go with the next report, other notes with the next question."""
         match word:
             case Usage():
                 if not (self.replay.repeats and self.replay.precedes(present_branch())):
                     self._used = (self._used or Usage()) + word
+            case Note(note) if TITLE_NOTE in note:
+                if not (self.replay.repeats and self.replay.precedes(present_branch())):
+                    self._title = note[TITLE_NOTE]
+                    self._add(Noted(note))
             case Note(note):
                 self._notes |= note
                 self._add(Noted(note))
@@ -426,6 +435,8 @@ class ServerSink:
     async def _begin_step(self, word: Step, place: str) -> Stepped | StepDone | None:
         """The recorded outcome of a step, or the one that the caller decides on; None if it is to be executed."""
         uncertain = 0 if self._traits.step_uncertain == "ask" else None
+        async with self._turn:
+            await self._send_title()
         while True:
             told = wire.StepRequest(
                 self.lease,
@@ -453,6 +464,7 @@ class ServerSink:
     async def _record_step(self, word: Step, place: str, done: StepDone, took_ms: int) -> Stepped:
         failure = None if done.failure is None else wire.StepFault(done.failure.type, done.failure.text)
         async with self._turn:
+            await self._send_title()
             told = wire.StepResult(
                 self.lease,
                 word.name,
@@ -577,6 +589,7 @@ class ServerSink:
     async def end(self, word: End) -> None:
         """Report how the task ended."""
         async with self._turn:
+            await self._send_title()
             self.ending = True
             said = wire.WorkerMessage(word.parts) if word.parts else None
             if word.state is TaskState.COMPLETED and said is None:
@@ -614,10 +627,21 @@ class ServerSink:
                 await asyncio.sleep(RETRY_S)
 
     async def _send_usage(self) -> None:
-        """Report the tokens that no report has taken along."""
-        if self._used is not None:
-            update = wire.StatusReport(self.lease, usage=self._take_usage(), number=self._next())
+        """Report the tokens, and the title, that no report has taken along."""
+        if self._used is not None or self._title is not None:
+            update = wire.StatusReport(
+                self.lease, usage=self._take_usage(), number=self._next(), title=self._take_title()
+            )
             await self.tell("update", update, wire.EmptyReply)
+
+    async def _send_title(self) -> None:
+        """Report the title, with the tokens until then, before a report that takes none along."""
+        if self._title is not None:
+            await self._send_usage()
+
+    def _take_title(self) -> str | None:
+        title, self._title = self._title, None
+        return title
 
     def _next(self) -> int:
         self._numbers += 1

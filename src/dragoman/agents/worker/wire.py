@@ -177,7 +177,10 @@ class Steps(Struct):
 
 
 class StatusReport(Struct, omit_defaults=True):
-    """`update`: a report. `number` counts a lease's updates and artifacts, so that a repeated one counts once."""
+    """`update`: a report. `number` counts a lease's updates and artifacts, so that a repeated one counts once.
+
+    `title` names the task in one line, for operators; the last one counts.
+    """
 
     lease: str
     state: str = "working"
@@ -187,6 +190,7 @@ class StatusReport(Struct, omit_defaults=True):
     usage: WorkerTokens | None = None
     number: _Count = 0
     reason: str = ""
+    title: str | None = None
 
 
 class GivenArtifact(Struct, omit_defaults=True, rename="camel"):

@@ -24,7 +24,7 @@ from dragoman.engine.runs.replay import (
     step_of,
 )
 from dragoman.engine.runs.word_events import asleep, question, report
-from dragoman.engine.words import Ask, Delegation, End, Say, StepDone
+from dragoman.engine.words import Ask, Delegation, End, Note, Say, StepDone
 from dragoman.model.events import ArtifactChunk, Event, Noted, Placed, StepBegun, Stepped, TakenMessage
 from dragoman.model.ids import timestamp
 from dragoman.model.task import Record, TaskState, Usage
@@ -83,6 +83,11 @@ class WordOutcome:
                     self.events.append(chunk)
                     if weight and chunk.artifact is word.artifact:  # else something of an earlier worker goes before it
                         self.content_bytes = weight
+            case Note(note):
+                if not self._view.replay.active and any(
+                    self._task.fold.note_of(name) != text for name, text in note.items()
+                ):
+                    self.events.append(Noted(note))
             case Ask():
                 self._ask(word)
             case Delegation():

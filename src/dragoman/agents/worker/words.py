@@ -12,7 +12,7 @@ from dragoman.agents.content import parts_of, sound_artifact
 from dragoman.engine.bounds import Bounds, name
 from dragoman.engine.files import same_parts
 from dragoman.engine.usage_reports import admit_usage
-from dragoman.engine.words import QUESTIONS, Ask, Delegation, End, Say, Sleep, Step, StepDone
+from dragoman.engine.words import QUESTIONS, Ask, Delegation, End, Note, Say, Sleep, Step, StepDone
 from dragoman.model.errors import InvalidParams
 from dragoman.model.events import ArtifactChunk
 from dragoman.model.ids import new_id
@@ -65,7 +65,7 @@ class ToldSleep(Struct, frozen=True):
         return replace(self, sleep=self.sleep.check(bounds), place=name("place", self.place))
 
 
-SpokenWord = Say | ArtifactChunk | Ask | Delegation | ToldStep | ToldSleep | End
+SpokenWord = Say | ArtifactChunk | Note | Ask | Delegation | ToldStep | ToldSleep | End
 """The words that workers say by themselves. Their usage comes beside any of them."""
 
 
@@ -92,7 +92,7 @@ def within(word: SpokenWord, bounds: Bounds) -> SpokenWord:
         match word:
             case ArtifactChunk():
                 return replace(word, artifact=bounds.artifact(word.artifact))
-            case Delegation() | ToldStep() | ToldSleep():
+            case Delegation() | ToldStep() | ToldSleep() | Note():
                 return word.check(bounds)
             case _:
                 return word.check(bounds, "message")

@@ -29,6 +29,7 @@ from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import timestamp
 from dragoman.model.parts import beginning
 from dragoman.model.task import Record, phase_of
+from dragoman.model.title import given_title, title_line
 from dragoman.store.api import (
     ASIDE,
     ASLEEP,
@@ -149,6 +150,7 @@ class Inspector:
             holder=stored.holder,
             cancel_requested=stored.cancel_requested,
             text=text,
+            title=given_title(record),
             unreadable=record.unreadable,
         )
         said = record.status.message
@@ -197,6 +199,7 @@ class Inspector:
             principal=head.owner,
             context=head.context_id,
             dialect=head.dialect,
+            title=row.title or title_line(row.text),
             text=row.text,
             created_at=head.created_at,
             status_at=timestamp(row.status_ms),

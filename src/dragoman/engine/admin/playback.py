@@ -28,6 +28,7 @@ from dragoman.model.ids import timestamp
 from dragoman.model.message import Message, Part
 from dragoman.model.parts import TEXT_CHARACTERS, beginning
 from dragoman.model.task import TERMINAL, TaskHead, TaskState
+from dragoman.model.title import TITLE_NOTE
 from dragoman.store.api import Store, Stored
 
 READ_BYTES = 32 << 10
@@ -134,6 +135,8 @@ def log_event(logged: Logged) -> LogEvent:
                 message=event.message,
                 usage=event.usage,
             )
+        case Noted(note) if TITLE_NOTE in note:
+            return LogEvent(seq=seq, at=None, kind="titled", reason=note[TITLE_NOTE])
         case Noted():
             return LogEvent(seq=seq, at=None, kind="noted")
         case StepBegun():

@@ -21,6 +21,7 @@ from dragoman.model.headers import TaskHeaders
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import Record, TaskHead, Usage
+from dragoman.model.title import TITLE_NOTE
 from dragoman.store.state import StateKind
 
 
@@ -201,8 +202,9 @@ class MessageSink:
             case Working():
                 self._works = True
             case Note(note) if self._execution is not None:
-                self._execution.become_task()
-                self._held.append((Note(note), 0))
+                if TITLE_NOTE not in note:  # a Message needs none
+                    self._execution.become_task()
+                self._held.append((word, 0))
                 self._events.append(Noted(note))
             case Waiting() if self._execution is not None:
                 self._execution.become_task()

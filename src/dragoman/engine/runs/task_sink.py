@@ -71,6 +71,7 @@ from dragoman.model.ids import timestamp
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message, Part
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskState, Usage
+from dragoman.model.title import TITLE_NOTE
 from dragoman.store.api import Fenced, StoreError
 from dragoman.store.state import StateGuard, StateKind
 
@@ -268,6 +269,8 @@ class TaskSink:
                 self.announce()
                 self.log.followers.note_contact()
             case Note(note, soon):
+                if TITLE_NOTE in note and self._has_title(note[TITLE_NOTE]):
+                    return
                 self.writer.put(Noted(note), quietly=soon)
                 if NOTE in note and self._observed is not None:
                     for link in spelled_chain(note[NOTE])[-1:]:  # a chain is noted with each link that it gets
@@ -276,6 +279,11 @@ class TaskSink:
                 if (state := self.writer.state) in (TaskState.SUBMITTED, TaskState.WORKING):
                     now_ms = self._services.clock.now_ms()
                     self.writer.put(StatusChanged(state, timestamp(now_ms), agent_message(self.head, parts)), now_ms)
+
+    def _has_title(self, title: str) -> bool:
+        """Whether a title needs no event: it is the present one, or an earlier run has come further than here."""
+        repeated = self.replay.repeats and self.replay.precedes(present_branch())
+        return repeated or self.notes.get(TITLE_NOTE) == title
 
     def announce(self) -> None:
         """Put a `submitted` task into `working`."""

@@ -460,6 +460,7 @@ def _creation_row(write: Creation) -> Row:
         "deadline_ms": head.deadline_ms,
         "dialect": to_text(head.dialect),
         "text": to_text(write.text),
+        "title": to_text(write.title) if write.title else None,
         "key_id": to_text(head.key) if head.key else None,
         "team": head.team or None,
         "read_seq": 0,
@@ -487,6 +488,8 @@ def _addition_row(write: Addition) -> Row:
         "write": append.write,
         "webhooks": append.webhooks_version,
     }
+    if write.title:
+        row["title"] = to_text(write.title)
     if append.to_worker:
         row["to_worker"] = True
     if change is not None:

@@ -33,7 +33,7 @@ WITH found AS MATERIALIZED (
     SELECT f.*, sum(octet_length(t.head)) OVER (ORDER BY f.place) AS bytes
     FROM found f CROSS JOIN LATERAL (SELECT * FROM dragoman.tasks t WHERE t.task = f.task LIMIT 1) t
 )
-SELECT t.task, t.head, t.state, t.status_ms, t.holder, t.cancel, t.text, n.total, n.indexed,
+SELECT t.task, t.head, t.state, t.status_ms, t.holder, t.cancel, t.text, t.title, n.total, n.indexed,
     (SELECT count(*) FROM found) AS found
 FROM (TOTAL) AS n
 LEFT JOIN sized v ON v.place <= :limit AND (v.place = 1 OR :max_bytes IS NULL OR v.bytes <= :max_bytes)

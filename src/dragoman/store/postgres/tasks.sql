@@ -28,13 +28,13 @@ WITH v AS (
         json_to_recordset($1::json) AS (place int, id text, events int, state smallint, status_ms bigint, holder text,
             files boolean, write bigint, key bytea, digest bytea, expires_ms bigint, instead_of text,
             scope int, allowed boolean, agent text, context text, epoch int, pushed boolean, parent text, deadline_ms bigint,
-            dialect text, text text, key_id text, team text, ends_lease boolean, keeper text, offered_until_ms bigint, run_epoch int, expected_seq bigint,
+            dialect text, text text, title text, key_id text, team text, ends_lease boolean, keeper text, offered_until_ms bigint, run_epoch int, expected_seq bigint,
             expected_epoch int, read_seq bigint, webhooks int, to_worker boolean, lease_act smallint, lease_token text,
             lease_version int, lease_reports int, lease_questions int, lease_over boolean, lease_ms bigint, lease_deadline_ms bigint, lease text,
             lease_agent text, dated boolean),
         unnest($2::bytea[], $3::bytea[])
     ) AS v (place, id, events, state, status_ms, holder, files, write, key, digest, expires_ms, instead_of, scope, allowed,
-        agent, context, epoch, pushed, parent, deadline_ms, dialect, text, key_id, team, ends_lease,
+        agent, context, epoch, pushed, parent, deadline_ms, dialect, text, title, key_id, team, ends_lease,
         keeper, offered_until_ms, run_epoch, expected_seq,
         expected_epoch, read_seq, webhooks, to_worker, lease_act, lease_token, lease_version, lease_reports, lease_questions,
         lease_over, lease_ms, lease_deadline_ms, lease, lease_agent, dated, page, body)
@@ -59,9 +59,9 @@ WITH v AS (
             AND p.task = t.task AND p.first_seq > v.read_seq) m ON true
 ), made AS (
     INSERT INTO dragoman.tasks (id, scope, agent, context, state, status_ms, seq, epoch, holder, log_bytes, files, head,
-        pushed, parent, deadline_ms, dialect, text, key, team)
+        pushed, parent, deadline_ms, dialect, text, title, key, team)
     SELECT id, scope, agent, context, state, status_ms, events, epoch, holder, octet_length(page), files, body, pushed,
-        parent, deadline_ms, dialect, text, key_id, team
+        parent, deadline_ms, dialect, text, title, key_id, team
     FROM cur WHERE scope IS NOT NULL AND task IS NULL AND call_digest IS NULL AND allowed
     RETURNING task, id
 ), moved AS (
@@ -72,6 +72,7 @@ WITH v AS (
         delivered = t.delivered + (cur.lease_act IS NOT DISTINCT FROM 1)::int,
         log_bytes = CASE WHEN cur.body IS NULL THEN t.log_bytes + octet_length(cur.page) ELSE 0 END,
         files = t.files OR cur.files,
+        title = coalesce(cur.title, t.title),
         keeper = CASE WHEN cur.ends_lease THEN cur.keeper ELSE t.keeper END,
         offered_until_ms = CASE WHEN cur.leases IS NULL AND NOT cur.ends_lease AND cur.run_epoch IS NULL
             THEN t.offered_until_ms ELSE cur.offered_until_ms END,

@@ -156,8 +156,8 @@ async def read_task_rows(rows: Iterable[tuple[Any, ...]], heads: HeadReader) -> 
 
 
 def make_task_row(row: tuple[Any, ...], head: TaskHead, readable: bool) -> TaskRow:
-    """Make a task without its log from its number, the bytes of its head, state, status, holder, cancel and text."""
-    _, _, state, status_ms, holder, cancel, text = row
+    """Make a task without its log from its number, the bytes of its head, and the columns from state to title."""
+    _, _, state, status_ms, holder, cancel, text, title = row
     return TaskRow(
         head=head,
         state=state_of(state),
@@ -165,5 +165,6 @@ def make_task_row(row: tuple[Any, ...], head: TaskHead, readable: bool) -> TaskR
         holder=holder,
         cancel_requested=bool(cancel),
         text=text,
+        title=title or "",
         unreadable=not readable,
     )

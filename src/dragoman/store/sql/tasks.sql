@@ -21,14 +21,15 @@ ORDER BY t.task LIMIT 1 OFFSET $3::int - 1;
 -- name: searched
 -- The tasks that fit between two numbers, by 3 owner, 4 agent, 5 context, 6 state, 7 and 8 bounds of the status, 9 dialect,
 -- 10 text, 12 key, 13 whether it is asleep, where null stands for any. `lower` changes the letters a to z alone, because of the collation.
-SELECT t.task, t.head, t.state, t.status_ms, t.holder, t.cancel, t.text
+SELECT t.task, t.head, t.state, t.status_ms, t.holder, t.cancel, t.text, t.title
 FROM dragoman.tasks t JOIN dragoman.scopes s ON s.scope = t.scope
 WHERE t.task BETWEEN $1 AND $2 AND ($3::text IS NULL OR s.owner = $3) AND ($4::text IS NULL OR s.agent = $4)
     AND ($5::text IS NULL OR t.context = $5) AND ($6::int IS NULL OR t.state = $6)
     AND ($7::bigint IS NULL OR t.status_ms >= $7) AND ($8::bigint IS NULL OR t.status_ms < $8)
     AND ($9::text IS NULL OR t.dialect = $9) AND ($12::text IS NULL OR t.key = $12)
     AND ($13::int IS NULL OR CASE WHEN t.holder = 'asleep' THEN 1 ELSE 0 END = $13)
-    AND ($10::text IS NULL OR strpos(lower(t.text), lower($10::text COLLATE "C")) > 0)
+    AND ($10::text IS NULL OR strpos(lower(t.text), lower($10::text COLLATE "C")) > 0
+        OR strpos(lower(t.title), lower($10::text COLLATE "C")) > 0)
 
 -- name: search
 -- The newest of them, at most $11.

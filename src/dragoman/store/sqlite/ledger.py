@@ -81,6 +81,7 @@ class Plan(Struct):
     begun: list[Begun] = []
     owing: list[tuple[int, Delivery]] = []
     settlements: list[Settled] = []
+    titles: list[Row] = []
     rest: list[tuple[int, Write]] = []
 
 
@@ -178,6 +179,8 @@ class SqliteLedger:
                     raise NotSimple(name)
             elif tables.execute_rows(name, rows, *values) != len(rows):
                 raise NotSimple(name)
+        for row in plan.titles:
+            cursor.execute(tables.sql["name_task"], row)
         for task_id, webhook in plan.keep:  # after the guard, which compares the version of the webhooks
             keep_webhook(tables, task_id, webhook)
         if plan.owing or plan.begun:
@@ -259,6 +262,8 @@ class SqliteLedger:
             plan.keep.append((add.id, encode_webhook(append.push)))
         for delivery in append.deliveries:
             plan.owing.append((task, delivery))
+        if add.title:
+            plan.titles.append((task, add.title))
         if add.files:
             tables.add_files(task, add.files)
         if add.state != state:
@@ -393,6 +398,7 @@ def _task_row(task: int, scope: int, creation: Creation) -> Row:
         creation.text,
         head.key or None,
         head.team or None,
+        creation.title or None,
     )
 
 

@@ -32,7 +32,11 @@ WHERE calls.expires_ms <= ?;
 -- name: add_tasks
 -- The rows of new tasks.
 INSERT INTO tasks (task, id, scope, context, state, status_ms, seq, epoch, holder, log_bytes, files, head,
-    pushed, parent, deadline_ms, dialect, text, key, team) VALUES ROWS(19);
+    pushed, parent, deadline_ms, dialect, text, key, team, title) VALUES ROWS(20);
+
+-- name: name_task
+-- Note the title that the agent gives its task.
+UPDATE tasks SET title = ?2 WHERE task = ?1;
 
 -- name: add_pages
 -- The pages that this commit adds to logs.
@@ -233,7 +237,7 @@ WHERE s.owner BETWEEN :owner AND :last_owner AND (:agent IS NULL OR s.agent = :a
 
 -- name: task_row
 -- A task of a list without its log.
-SELECT task, head, state, status_ms, holder, cancel, text FROM tasks WHERE task = ?1;
+SELECT task, head, state, status_ms, holder, cancel, text, title FROM tasks WHERE task = ?1;
 
 -- name: context_of
 -- The context of task :task, if no other task of it has a newer status, with how many tasks it has, and the text of the first;
