@@ -21,7 +21,8 @@ class Member(Struct, frozen=True):
 
 def choose(pool: MemberOrder, calls: int, *away: int, busy: Sequence[int] = (0,) * 9) -> list[list[int]]:
     """The orders of so many calls, while the members at `away` are not ready, and those at `busy` have open calls."""
-    return [pool.choose_order(lambda place: place not in away, busy.__getitem__) for _ in range(calls)]
+    ready = set(range(len(busy))) - set(away)
+    return [pool.choose_order(ready, busy.__getitem__) for _ in range(calls)]
 
 
 def test_failover_asks_in_the_order_of_the_file_and_leaves_out_who_is_away() -> None:

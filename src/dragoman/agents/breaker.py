@@ -36,28 +36,29 @@ class State(StrEnum):
 class Breaker:
     """Opens for `pause_s` after `failures` failures in a row, longer each time it reopens. `clock` counts seconds."""
 
-    __slots__ = ("_failures", "_in_a_row", "_opened", "_pause_s", "_trial_until_s", "_until_s", "clock")
+    __slots__ = ("_failures", "_in_a_row", "_pause_s", "_trial_until_s", "_until_s", "clock", "opened")
 
     def __init__(self, failures: int = 5, pause_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._failures = failures
         self._pause_s = pause_s
         self.clock = clock
         self._in_a_row = 0
-        self._opened = 0
+        self.opened = 0
+        """How often it has opened since the last success: 0 while it is closed."""
         self._until_s = 0.0
         self._trial_until_s = 0.0
 
     @property
     def state(self) -> State:
         """Open until the pause is over, then half open until a call succeeds."""
-        if not self._opened:
+        if not self.opened:
             return State.CLOSED
         return State.OPEN if self.clock() < self._until_s else State.HALF_OPEN
 
     @property
     def wait_s(self) -> float:
         """Seconds until a call may be made, 0 if now. While a trial call is under way: a tenth of the pause."""
-        if not self._opened:
+        if not self.opened:
             return 0.0
         if (left := self._until_s - self.clock()) > 0:
             return left
@@ -74,7 +75,7 @@ class Breaker:
 
     def admit(self) -> bool:
         """Whether a call may be made now. If so, report its outcome by a `record_` method."""
-        if not self._opened:
+        if not self.opened:
             return True
         if self.wait_s > 0:
             return False
@@ -83,7 +84,7 @@ class Breaker:
 
     def record_success(self) -> None:
         """Record that a call got through."""
-        self._in_a_row = self._opened = 0
+        self._in_a_row = self.opened = 0
         self._trial_until_s = 0.0
 
     def record_failure(self) -> float | None:
@@ -92,11 +93,11 @@ class Breaker:
         Returns the length of the pause in seconds if this failure opens the breaker, else None.
         """
         self._in_a_row += 1
-        if self._opened and self.clock() < self._until_s:
+        if self.opened and self.clock() < self._until_s:
             return None
-        if self._opened or self._in_a_row >= self._failures:
-            pause_s = min(PAUSE_S_MAX, self._pause_s * PAUSE_GROWTH**self._opened)
-            self._opened = min(self._opened + 1, OPENED_MAX)
+        if self.opened or self._in_a_row >= self._failures:
+            pause_s = min(PAUSE_S_MAX, self._pause_s * PAUSE_GROWTH**self.opened)
+            self.opened = min(self.opened + 1, OPENED_MAX)
             self._until_s = self.clock() + pause_s
             self._trial_until_s = 0.0
             return pause_s
@@ -106,7 +107,7 @@ class Breaker:
         """Allow a call now, because the upstream has shown that it answers. False if calls were not held back."""
         held_back = self.clock() < self._until_s
         self._until_s = min(self._until_s, self.clock())
-        return self._opened > 0 and held_back
+        return self.opened > 0 and held_back
 
     def record_unknown(self) -> None:
         """Record that a call was given up before its outcome was known."""

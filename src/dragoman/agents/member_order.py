@@ -4,7 +4,7 @@ Invariant: an order has each member that is ready once, so that a caller who goe
 lower `order` stand before all of a higher one. There is no chance in it: with equal calls the shares are exact.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from itertools import groupby
 from typing import Protocol, assert_never
 
@@ -38,14 +38,14 @@ class MemberOrder:
         ranked = sorted(range(len(members)), key=lambda place: members[place].order)
         self._tiers = [tuple(tier) for _, tier in groupby(ranked, key=lambda place: members[place].order)]
 
-    def choose_order(self, ready: Callable[[int], bool], busy: Callable[[int], int]) -> list[int]:
-        """The places of the members that are ready, in the order in which the next call asks them.
+    def choose_order(self, ready: Container[int], busy: Callable[[int], int]) -> list[int]:
+        """The places of the members that are `ready`, in the order in which the next call asks them.
 
         `busy` counts the calls of the member at a place that are under way.
         """
         order: list[int] = []
         for tier in self._tiers:
-            places = [place for place in tier if ready(place)]
+            places = [place for place in tier if place in ready]
             order += self._arrange(places, busy, first=not order) if len(places) > 1 else places
         return order
 

@@ -70,6 +70,10 @@ class UpstreamNotes(Struct, frozen=True, kw_only=True, omit_defaults=True):
             return ()
 
 
+NO_NOTES = UpstreamNotes()
+"""Those of a task that has none."""
+
+
 def write_attempts(attempts: Sequence[UpstreamAttempt]) -> str:
     """The note `tried` for attempts, of which the newest are kept."""
     return msgspec.json.encode(attempts[-ATTEMPTS_MAX:]).decode()

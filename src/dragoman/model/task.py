@@ -176,6 +176,8 @@ def _bounded(tokens: int) -> int:
 
 
 def _sum_models(known: tuple[ModelUsage, ...], more: tuple[ModelUsage, ...]) -> tuple[ModelUsage, ...]:
+    if not known and len(more) == 1 and more[0] == ModelUsage("", upstream=more[0].upstream):
+        return more  # a member of a pool that reports no tokens: nothing is out of bounds
     sums = {(each.model, each.upstream): each for each in known}
     for each in more:
         name = each.model if each.model.isascii() else each.model.encode("utf-8", "replace").decode()

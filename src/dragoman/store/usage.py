@@ -131,6 +131,14 @@ def used_by_answer(usage: Usage | None, duration_ms: int) -> tuple[Used, ...]:
 def _used(usage: Usage, tasks: int, messages: int, duration_ms: int, waited_ms: int) -> tuple[Used, ...]:
     """The usage of each model of a run, which counts with the first one that told of tokens."""
     models = usage.models
+    if len(models) == 1:  # most runs have one model, or one upstream
+        only = models[0]
+        tokens = only.input_tokens, only.output_tokens, only.total_tokens
+        told = usage.input_tokens, usage.output_tokens, usage.total_tokens
+        if tokens == told and only.cached_tokens == usage.cached_tokens:
+            run = 1, tasks, messages, int(only.tells)
+            rest = only.cached_tokens, only.uncertain, waited_ms
+            return (Used(only.model, *run, *tokens, duration_ms, *rest, upstream=only.upstream),)
     unnamed = ModelUsage(
         "",
         usage.input_tokens - sum([each.input_tokens for each in models]),

@@ -194,12 +194,9 @@ class ModelPool:
         if len(self.endpoints) == 1:
             return list(self.endpoints)
         now_s = self.clock()
-        places = self._order.choose_order(self._may_be_asked, lambda place: self.endpoints[place].busy)
+        ready = [place for place, each in enumerate(self.endpoints) if each.ready and self.takes_calls(each)]
+        places = self._order.choose_order(ready, lambda place: self.endpoints[place].busy)
         return sorted((self.endpoints[place] for place in places), key=lambda each: each.rests_until_s > now_s)
-
-    def _may_be_asked(self, place: int) -> bool:
-        endpoint = self.endpoints[place]
-        return endpoint.ready and self.takes_calls(endpoint)
 
 
 class Attempts:

@@ -48,7 +48,7 @@ class UpstreamHealth:
     or probe did not get through. `agent` is the agent's id, where `name` is that of a member of its pool.
     """
 
-    __slots__ = ("_agent", "_name", "_rests_until_s", "_wakes", "breaker", "calls", "shut_out", "suspect")
+    __slots__ = ("_agent", "_name", "_wakes", "breaker", "calls", "rests_until_s", "shut_out", "suspect")
 
     def __init__(self, name: str, breaker: Breaker, *, agent: str = "", wakes: Wakes | None = None) -> None:
         self.breaker = breaker
@@ -57,7 +57,8 @@ class UpstreamHealth:
         self.suspect = False
         self._name = name
         self._agent = agent or name
-        self._rests_until_s = 0.0
+        self.rests_until_s = 0.0
+        """Until when it has asked for no calls, by the clock of the breaker; 0 if it never has."""
         self._wakes = wakes or Wakes()
 
     @property
@@ -73,11 +74,11 @@ class UpstreamHealth:
     @property
     def resting(self) -> bool:
         """Whether it has asked for no calls at present."""
-        return self.breaker.clock() < self._rests_until_s
+        return self.rests_until_s > 0 and self.breaker.clock() < self.rests_until_s
 
     def rest(self, asked_s: float) -> None:
         """Record that it asks for no calls, for that long; 0: it does not say for how long."""
-        self._rests_until_s = self.breaker.clock() + (asked_s or REST_S)
+        self.rests_until_s = self.breaker.clock() + (asked_s or REST_S)
 
     def record_probe(self, *, well: bool) -> None:
         """Record whether its card could be read."""

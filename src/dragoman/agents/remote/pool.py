@@ -41,8 +41,12 @@ class TaskPlacement(Struct, frozen=True):
     def note(self) -> dict[str, str]:
         """The notes for it."""
         assert self.route.member is not None
-        noted = {"member": self.route.member.name, "bound": self.bound, "context": self.context}
-        return {name: text for name, text in noted.items() if text}
+        noted = {"member": self.route.member.name}
+        if self.bound:
+            noted["bound"] = self.bound
+        if self.context:
+            noted["context"] = self.context
+        return noted
 
 
 class UpstreamPool:
@@ -54,6 +58,7 @@ class UpstreamPool:
 
     __slots__ = (
         "_begun",
+        "_by_name",
         "_held",
         "_order",
         "_pool",
@@ -76,6 +81,11 @@ class UpstreamPool:
         self._queues = queues
         self._pool = pool
         self._ranked = sorted(self.routes, key=_order_of)
+        self._by_name: dict[str, UpstreamRoute] = {}
+        """The routes of several members by the names that tasks have noted; tasks from before have noted none."""
+        for route in self.routes:
+            if (member := route.member) is not None:
+                self._by_name |= {member.name: route, **({"": route} if member.first else {})}
         self._order = MemberOrder(pool.strategy, pool.members)
         self._switches = Switches()
         self._held: OrderedDict[tuple[str, str], str] = OrderedDict()
@@ -134,7 +144,7 @@ class UpstreamPool:
 
     def find_route(self, notes: UpstreamNotes) -> UpstreamRoute | None:
         """The route to the member that has, or had, a task with these notes; None if it is in the pool no more."""
-        return next((route for route in self.routes if route.made(notes)), None)
+        return self.routes[0] if self.single else self._by_name.get(notes.member)
 
     @property
     def shown(self) -> UpstreamRoute:
@@ -156,6 +166,9 @@ class UpstreamPool:
 
         Raises AgentOffline if its conversation stays with a member that cannot be called.
         """
+        if is_new(head):
+            route = self.choose_route(head, "", ())
+            return None if route is None else TaskPlacement(route)
         found = await self._find_bound(head, past)
         bound = None if found is None else self.find_route(found)
         if found is not None and bound is not None and bound.member is not None:
@@ -170,8 +183,6 @@ class UpstreamPool:
 
     def _choose_first(self, head: TaskHead) -> UpstreamRoute | None:
         """Choose the member for a task whose conversation is in no log: that of a task of it which begins now, too."""
-        if is_new(head):
-            return self.choose_route(head, "", ())
         begun = self._begun.get((head.owner, head.context_id), "")
         same = self.find_route(UpstreamNotes(member=begun)) if begun else None
         if same is None or same.faulty or self._held_back(same):
@@ -191,12 +202,12 @@ class UpstreamPool:
                 return held
             if not may_leave(bound, self._pool.affinity):
                 return None
-        free = [self._may_be_called(route, tried) for route in self.routes]
-        order = self._order.choose_order(lambda place: free[place] and not self.routes[place].faulty, self._busy)
-        order = order or self._order.choose_order(free.__getitem__, self._busy)
+        routes, free = self.routes, self._find_free(tried)
+        well = [place for place in free if not routes[place].faulty]
+        order = self._order.choose_order(well or free, self._busy)
         if not order:
             return None
-        return self.routes[self._choose_by_context(head, order) if self.direct else order[0]]
+        return routes[self._choose_by_context(head, order) if self.direct else order[0]]
 
     def _choose_by_context(self, head: TaskHead, order: Sequence[int]) -> int:
         """Choose a place by the conversation, among those of the tier that is asked first."""
@@ -213,12 +224,11 @@ class UpstreamPool:
 
     def has_other(self, bound: str, tried: Collection[str]) -> bool:
         """Whether a message that none has could go to another member than those that were `tried`."""
-        stays = self.holds(bound)
-        return any(
-            self._may_be_called(route, tried)
-            and not (stays and route.member is not None and route.member.name != bound)
-            for route in self.routes
-        )
+        free = self._find_free(tried)
+        if not (bound and free and self.holds(bound)):
+            return bool(free)
+        held = self._by_name.get(bound)
+        return any(self.routes[place] is held for place in free)
 
     def hold(self, head: TaskHead, route: UpstreamRoute) -> None:
         """Record that a member has taken a message of the task's conversation."""
@@ -229,8 +239,6 @@ class UpstreamPool:
 
     async def _find_bound(self, head: TaskHead, past: Past) -> UpstreamNotes | None:
         """The notes of the last task of the conversation that had a member; None if there is none."""
-        if is_new(head):
-            return None
         if (name := self._held.get((head.owner, head.context_id))) is not None:
             return UpstreamNotes(member=name)
         notes = read_upstream_notes(await past.note(head))
@@ -244,15 +252,25 @@ class UpstreamPool:
     def _busy(self, place: int) -> int:
         return self.routes[place].busy
 
-    def _may_be_called(self, route: UpstreamRoute, tried: Collection[str]) -> bool:
-        return route.member is not None and route.member.name not in tried and not self._held_back(route)
+    def _find_free(self, tried: Collection[str]) -> list[int]:
+        """The places of the members that may be called now, beside those that were tried."""
+        switched, free = self._switches.all(), []
+        for place, route in enumerate(self.routes):
+            member, breaker = route.member, route.health.breaker
+            if member is None or member.name in tried or (breaker.opened and breaker.wait_s > 0):
+                continue
+            if not switched or self._takes_tasks(route):
+                free.append(place)
+        return free
 
     def _held_back(self, route: UpstreamRoute) -> bool:
-        return route.health.breaker.wait_s > 0 or not self._takes_tasks(route)
+        breaker = route.health.breaker
+        return (breaker.opened > 0 and breaker.wait_s > 0) or not self._takes_tasks(route)
 
     def _takes_tasks(self, route: UpstreamRoute) -> bool:
         """Whether a member is in service, as operators have it."""
-        return route.member is None or self._switches.takes_tasks(self.name, route.member.name)
+        member = route.member
+        return member is None or not self._switches.all() or self._switches.takes_tasks(self.name, member.name)
 
 
 def _keep_member(members: OrderedDict[tuple[str, str], str], head: TaskHead, route: UpstreamRoute) -> None:

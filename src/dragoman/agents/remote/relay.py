@@ -23,7 +23,7 @@ from dragoman.engine.api import Run
 from dragoman.engine.bounds import NAME_MAX
 from dragoman.engine.files import same_parts
 from dragoman.model.message import Artifact, Part
-from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Task, TaskState, TaskStatus, Usage
+from dragoman.model.task import INTERRUPTED, TERMINAL, ModelUsage, Progress, Task, TaskState, TaskStatus, Usage
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate
 from dragoman.telemetry.coalescing import about
 
@@ -101,7 +101,8 @@ class Relay:
     def count_taken(self) -> None:
         """Count the task as that of the member of a pool, whose price it has, also if it reports no tokens."""
         if self._upstream:
-            self._run.sink.mark(Usage.of(0, 0, upstream=self._upstream))  # nothing in it could be out of bounds
+            only = ModelUsage("", upstream=self._upstream)
+            self._run.sink.mark(Usage(models=(only,)))  # nothing in it could be out of bounds
 
     def expect_repetition(self) -> None:
         """Resume after a stream was lost: what was passed on already may come again."""

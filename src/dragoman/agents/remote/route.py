@@ -128,8 +128,10 @@ class UpstreamRoute:
     @property
     def faulty(self) -> bool:
         """Whether there is a known fault, so that other members go before it."""
-        health = self.health
-        return health.suspect or health.resting or bool(self.endpoint.fault or health.shut_out)
+        health = self.health  # every send asks this of every member, so that nothing is called for one that is well
+        if health.suspect or self.endpoint.fault or health.shut_out:
+            return True
+        return health.rests_until_s > 0 and health.resting
 
     @property
     def fault(self) -> str | None:

@@ -31,7 +31,7 @@ from dragoman.client.errors import NoAnswer, PeerError, no_answer
 from dragoman.client.retries import Repetition
 from dragoman.client.stream import TaskStream
 from dragoman.engine.api import Ended, Run
-from dragoman.engine.upstream_notes import WHY_CHARS, UpstreamAttempt, read_upstream_notes, write_attempts
+from dragoman.engine.upstream_notes import NO_NOTES, WHY_CHARS, UpstreamAttempt, read_upstream_notes, write_attempts
 from dragoman.engine.words import QUESTIONS
 from dragoman.model.errors import A2AError, AgentOffline
 from dragoman.model.ids import timestamp, timestamp_ms
@@ -65,6 +65,7 @@ class UpstreamTask:
         "_headers",
         "_ids",
         "_message",
+        "_noted",
         "_pool",
         "_queues",
         "_read",
@@ -91,17 +92,9 @@ class UpstreamTask:
         """How many of these attempts are from before all members could be tried again."""
         self._unnoted = False
         """Whether the member is noted with the task that it names, and not before."""
-        route = pool.routes[0]
-        self._take_route(route)
-        self._exchange = exchange.UpstreamExchange(
-            name=route.name,
-            queues=queues,
-            for_callers=route.access.for_callers,
-            over_http=route.access.over_http,
-            mend_s=route.access.timeouts.mend_s,
-            pooled=not pool.single,
-        )
-        self._standing = UpstreamStanding(run, route.access.retrier.clock)
+        self._noted = NO_NOTES if pool.single else read_upstream_notes(run.notes)
+        self._begin_at(pool.find_route(self._noted) or pool.routes[0])
+        self._standing = UpstreamStanding(run, self._route.access.retrier.clock)
         self._message = run.message
         """The message under way, or the last one."""
         self._due = False
@@ -111,6 +104,19 @@ class UpstreamTask:
         self._read: tuple[Task, Connection] | None = None
         """The upstream's task as it was last read, and the connection of that read."""
         self._resumptions = 0
+
+    def _begin_at(self, route: UpstreamRoute) -> None:
+        """Begin the exchange with this upstream."""
+        access = route.access
+        self._take_route(route)
+        self._exchange = exchange.UpstreamExchange(
+            name=route.name,
+            queues=self._queues,
+            for_callers=access.for_callers,
+            over_http=access.over_http,
+            mend_s=access.timeouts.mend_s,
+            pooled=not self._pool.single,
+        )
 
     def _take_route(self, route: UpstreamRoute) -> None:
         """Have this upstream carry out the task. Nothing of it was sent to another one that might have taken it."""
@@ -266,7 +272,10 @@ class UpstreamTask:
     def _tried(self) -> set[str]:
         """The members that were tried, the present one included."""
         member = self._route.member
-        return {each.member for each in self._attempts[self._round :]} | (set() if member is None else {member.name})
+        tried = set() if member is None else {member.name}
+        if len(self._attempts) > self._round:
+            tried |= {each.member for each in self._attempts[self._round :]}
+        return tried
 
     @property
     def _repetition(self) -> Repetition:
@@ -278,16 +287,15 @@ class UpstreamTask:
 
     async def _find_member(self) -> None:
         """Find the member that has the task, by the log, or choose one. Raises Ended."""
-        run, pool = self._run, self._pool
-        note = run.notes
-        notes = read_upstream_notes(note)
-        self._bound, self._attempts = notes.bound, list(notes.attempts)
-        self._round = len(self._attempts)
-        unsent = run.epoch == 1 or bool(note.get("waits"))
-        route = pool.find_route(notes) if notes.member or notes.task else None
-        if route is not None:
-            self._begin_at(route, notes.context)
+        run, pool, notes = self._run, self._pool, self._noted
+        self._bound = notes.bound
+        if notes.tried:
+            self._attempts = list(notes.attempts)
+            self._round = len(self._attempts)
+        if (notes.member or notes.task) and pool.find_route(notes) is not None:
+            self._ids.load_context(notes.context)
             return
+        unsent = run.epoch == 1 or bool(run.notes.get("waits"))
         if notes.task or (notes.member and not unsent):
             raise failures.removed(pool.name)
         if not (unsent or pool.shared_dedupe):
@@ -299,18 +307,14 @@ class UpstreamTask:
         if place is None:
             return  # the first one: the exchange tells how that ends
         self._bound = place.bound
-        self._begin_at(place.route, place.context)
+        if place.route is not self._route:
+            self._begin_at(place.route)
+        self._ids.load_context(place.context)
         if pool.direct and not notes.attempts:
             self._unnoted = True  # a note would make a task of an answer that needs none
         else:
             run.note(**place.note)
             await run.written()
-
-    def _begin_at(self, route: UpstreamRoute, context_id: str) -> None:
-        """Begin at a member, which has the conversation under that id; empty if none is noted."""
-        if route is not self._route:
-            self._take_route(route)
-        self._ids.load_context(context_id)
 
     async def _choose_member(self, error: exchange.CallError | None) -> exchange.MemberChosen | exchange.NoMemberLeft:
         """Take the next member, after noting why this one has not taken the message. Without an error: begin anew."""
