@@ -279,11 +279,18 @@ async def test_what_never_went_out_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize(("code", "after", "pause"), [(503, "2", 2.0), (429, "7", 7.0), (200, "3", 3.0)])
-async def test_a_send_waits_as_long_as_the_agent_asks(peer: Peer, code: int, after: str, pause: float) -> None:
+@pytest.mark.parametrize("dedupes", [True, False])
+async def test_a_send_waits_as_long_as_the_agent_asks_if_it_was_not_taken_or_is_recognised(
+    peer: Peer, code: int, after: str, pause: float, dedupes: bool
+) -> None:
     peer.scripts["POST /"] = answers(refuses(-32000, code, {"Retry-After": after}), rpc(SEND))
     time = Time()
-    assert isinstance(await send(peer, retries=time.again()), Task)
-    assert time.pauses == [pause]
+    if code == 200 and not dedupes:
+        with pytest.raises(A2AError):
+            await send(peer, retries=time.again(dedupes=dedupes))
+    else:
+        assert isinstance(await send(peer, retries=time.again(dedupes=dedupes)), Task)
+    assert time.pauses == ([] if code == 200 and not dedupes else [pause])
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -30,12 +31,12 @@ DONE = {
 
 
 class Busy:
-    """An upstream that refuses `times` sends in such words, then does them; `asked` counts."""
+    """An upstream that refuses `times` sends in such words, then does them; `asked` counts. `after` may be empty."""
 
     def __init__(self, status: int, after: str, error: Json | None = None, times: int = 99) -> None:
         self.asked = 0
         self._status = status
-        self._headers = {"Retry-After": after}
+        self._headers = {"Retry-After": after} if after else {}
         self._error = error
         self._times = times
 
@@ -79,9 +80,10 @@ async def caller(agent: Runner) -> AsyncIterator[Caller]:
 
 
 @asynccontextmanager
-async def front(busy: Busy) -> AsyncIterator[Caller]:
-    """A caller of a server before the one that is busy."""
-    async with web_site(web.post("/{path:.*}", busy.answer)) as url, caller(partner(url, dialect="1.0")) as calls:
+async def front(busy: Busy, **more: Any) -> AsyncIterator[Caller]:
+    """A caller of a server before the one that is busy. `more` is said of that one."""
+    agent_at = partial(partner, dialect="1.0", **more)
+    async with web_site(web.post("/{path:.*}", busy.answer)) as url, caller(agent_at(url)) as calls:
         yield calls
 
 
@@ -145,6 +147,24 @@ async def test_a_short_wait_is_waited_and_the_task_done() -> None:
     async with front(busy) as calls:
         status, _, told = await calls.send(message())
         assert (status, told["task"]["status"]["state"], busy.asked) == (200, "TASK_STATE_COMPLETED", 3)
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+@pytest.mark.parametrize("queues", [False, True])
+async def test_a_message_that_a_proxy_may_have_passed_on_is_sent_once(status: int, queues: bool) -> None:
+    busy = Busy(status, "", times=1)
+    async with front(busy, queues=queues) as calls:
+        code, after, told = await calls.send(message())
+        assert (code, after, busy.asked) == (200, "", 1), told
+        assert told["task"]["status"]["message"]["metadata"] == {"reason": "upstream_uncertain"}
+
+
+@pytest.mark.parametrize("queues", [False, True])
+async def test_it_is_sent_again_to_an_upstream_that_recognises_it(queues: bool) -> None:
+    busy = Busy(503, "", times=1)
+    async with front(busy, queues=queues, dedupes=True) as calls:
+        _, _, told = await calls.send(message())
+        assert (told["task"]["status"]["state"], busy.asked) == ("TASK_STATE_COMPLETED", 2)
 
 
 async def test_an_agent_that_failed_is_not_busy_although_it_names_a_time() -> None:

@@ -212,11 +212,13 @@ def refusal(
     """Return what to raise for a call that was refused with `error`: RetryLater if it may be made again.
 
     `after_s` is how long the agent asks to wait. `for_now`: the status says that a later call may succeed; `full`: it
-    says that there are too many (429); `away`: that the agent is not available (503).
+    says that there are too many (429); `away`: that the agent is not available (503). A call that is not `repeatable`
+    is made again only if it has certainly not been carried out: a proxy may have passed on what it refuses.
     """
     if after_s is not None:
         error.retry_after_s = math.ceil(after_s)
     error.untaken = not isinstance(error, _DONE) and (full or (away and after_s is not None))
-    if isinstance(error, _DONE) or (after_s is None and not (for_now and repeatable)):
+    again = repeatable and (for_now or after_s is not None)
+    if isinstance(error, _DONE) or not (again or (error.untaken and after_s is not None)):
         return error
     return RetryLater(error, after_s)

@@ -64,7 +64,6 @@ from dragoman.client.errors import (
 )
 from dragoman.engine.api import Ended
 from dragoman.model.errors import (
-    A2AError,
     AgentFailed,
     AgentNotFound,
     AgentOffline,
@@ -116,6 +115,12 @@ NAMED = facts(named=True, first=False)
 
 def reasons(commands: tuple[ExchangeCommand, ...]) -> list[str]:
     return [command.ended.reason for command in commands if isinstance(command, FailRun)]
+
+
+def untaken(error: CallError) -> CallError:
+    assert not isinstance(error, NoAnswer)
+    error.untaken = True
+    return error
 
 
 # Each phase with each event
@@ -291,8 +296,7 @@ def test_a_message_follows_an_agent_that_moves_for_a_while(moves: int) -> None:
 # The members of a pool
 
 ELSEWHERE = CallWithheld(URL, "held back", Ended(TaskState.FAILED, (), "upstream_unreachable", 7.0))
-FULL, GAVE_UP, BROKE = HttpRefusal(URL, 429), HttpRefusal(URL, 502), CallBroken(URL, "cut", sent=True)
-FULL.untaken = True
+FULL, GAVE_UP, BROKE = untaken(HttpRefusal(URL, 429)), HttpRefusal(URL, 502), CallBroken(URL, "cut", sent=True)
 OTHER, SAME = "takes another member", "sends again"
 
 POOLED: list[tuple[CallError, dict[str, Any], str]] = [
@@ -347,11 +351,6 @@ def test_a_task_that_a_member_has_goes_to_no_other(known: dict[str, Any]) -> Non
     assert (after.phase, reasons(commands)) == (P.DONE, ["upstream_unreachable"])
 
 
-def untaken(error: A2AError) -> A2AError:
-    error.untaken = True
-    return error
-
-
 REFUSALS = [UNSENT, untaken(Unavailable("later")), untaken(TooManyRequests("rate", "later", 3)), NoToken(URL, "none")]
 
 
@@ -394,12 +393,13 @@ def test_a_message_without_an_id_is_recognised_by_nobody(error: CallError) -> No
         assert (after.phase, reasons(commands)) == (P.DONE, ["upstream_uncertain"])
 
 
-def test_a_message_that_a_proxy_may_have_passed_on_waits_for_its_member_alone() -> None:
-    known = facts(others=True, recognises=True)
-    before = exchange(P.SENDING, pooled=True, queues=True)
+@pytest.mark.parametrize("pooled", [True, False])
+def test_a_message_that_a_proxy_may_have_passed_on_waits_for_its_member_alone(pooled: bool) -> None:
+    known = facts(others=pooled, recognises=True)
+    before = exchange(P.SENDING, pooled=pooled, queues=True)
     after, commands = advance(before, known, CallFailed(Unavailable("away", 5)))
     assert (after.phase, commands) == (P.WAITING, (AwaitUpstream(5.0),))
-    _, commands = advance(after, facts(others=True), WaitEnded())
+    _, commands = advance(after, facts(others=pooled), WaitEnded())
     assert reasons(commands) == ["upstream_uncertain"], "it has waited for longer than repeats are recognised"
     after, commands = advance(after, known, WaitEnded())
     assert (after.phase, commands) == (P.SENDING, (SendMessageNow(),))
@@ -409,8 +409,23 @@ def test_a_message_that_a_proxy_may_have_passed_on_waits_for_its_member_alone() 
     assert commands == (SendMessageNow(),)
     _, commands = advance(after, known, UpstreamSettled(None))
     assert commands == (EndRun(None),)
-    _, commands = advance(before, facts(others=True), CallFailed(Unavailable("away", 5)))
+    _, commands = advance(before, facts(others=pooled), CallFailed(Unavailable("away", 5)))
     assert reasons(commands) == ["upstream_uncertain"]
+
+
+def test_an_answer_is_in_no_doubt_because_the_message_before_it_was() -> None:
+    before, _ = advance(exchange(P.START, queues=True), facts(), RunResumed(repeatable=True, unsure=True))
+    asking, _ = advance(before, NAMED, UpstreamSettled(ASKS))
+    sending, _ = advance(asking, NAMED, CallerReplied())
+    _, commands = advance(replace(sending, queues=False), replace(NAMED, due=True), CallFailed(UNSENT))
+    assert reasons(commands) == ["upstream_unreachable"]
+
+
+@pytest.mark.parametrize("phase", [P.CHATTING, P.CHATTING_INSTEAD])
+def test_a_proxy_before_chat_completions_leaves_it_unknown(phase: UpstreamPhase) -> None:
+    told = ChatFailed(Ended(TaskState.FAILED, (), "upstream_busy", 5.0), HttpRefusal(URL, 503))
+    after, commands = advance(exchange(phase, error=GONE), facts(), told)
+    assert (after.phase, reasons(commands)) == (P.DONE, ["upstream_uncertain"])
 
 
 def test_a_message_that_waits_goes_to_whichever_member_is_back() -> None:
@@ -453,7 +468,7 @@ SENDS: list[tuple[CallError, dict[str, Any], dict[str, Any], str]] = [
     (LOST, {"queues": True}, {"named": True, "first": False}, READ),
     (LOST, {}, {}, "upstream_timeout"),
     (TaskTimeout("t", 1.0), {}, {}, READ),
-    (TaskTimeout("", 1.0), {}, {}, "upstream_failed"),
+    (TaskTimeout("", 1.0), {}, {}, "upstream_uncertain"),
     # credentials
     (Unauthorized("who?"), {"for_callers": True}, {}, "asks who it is"),
     (Forbidden("no"), {"for_callers": True}, {"named": True}, "asks who it is"),
@@ -464,18 +479,34 @@ SENDS: list[tuple[CallError, dict[str, Any], dict[str, Any], str]] = [
     # nothing was done, and the agent queues
     (UNSENT, {"queues": True}, {}, AGAIN),
     (NoToken(URL, "none"), {"queues": True}, {}, AGAIN),
-    (Unavailable("later"), {"queues": True}, {}, AGAIN),
+    (untaken(Unavailable("later")), {"queues": True}, {}, AGAIN),
     (AgentOffline("later"), {"queues": True}, {}, AGAIN),
     (TooManyRequests("rate", "later", 3), {"queues": True}, {}, AGAIN),
     (UNSENT, {}, {}, "upstream_unreachable"),
     (NoToken(URL, "none"), {}, {}, "upstream_refused"),
-    (Unavailable("later"), {}, {}, "upstream_busy"),
+    (untaken(Unavailable("later")), {}, {}, "upstream_busy"),
+    (untaken(HttpRefusal(URL, 503)), {}, {}, "upstream_busy"),
     (TooManyRequests("rate", "later", 3), {}, {"chats": True}, "upstream_busy"),
     # it may have been done
     (SILENT, {"queues": True}, {}, "upstream_timeout"),
     (CallBroken(URL, "broke", sent=True), {"queues": True}, {}, "upstream_uncertain"),
     (HttpRefusal(URL, 500), {"queues": True}, {}, "upstream_unreadable"),
-    (HttpRefusal(URL, 502), {}, {}, "upstream_unreadable"),
+    # a proxy may have passed it on
+    *(
+        (error, state, known, "upstream_uncertain")
+        for error in (Unavailable("later"), *(HttpRefusal(URL, status) for status in (502, 503, 504)))
+        for state, known in (
+            ({}, {}),
+            ({}, {"recognises": True}),
+            ({}, {"chats": True}),
+            ({"queues": True}, {}),
+            ({"queues": True}, {"named": True, "first": False, "due": True}),
+        )
+    ),
+    (Unavailable("later"), {"queues": True}, {"recognises": True}, AGAIN),
+    (HttpRefusal(URL, 502), {"queues": True}, {"recognises": True}, AGAIN),
+    (Unavailable("later"), {"queues": True}, {"named": True, "first": False, "due": True, "recognises": True}, AGAIN),
+    (Unavailable("later"), {}, {"named": True, "first": False}, "upstream_busy"),
     # nobody is there, or nobody who speaks A2A
     (GONE, {}, {}, MOVE),
     (HttpRefusal(URL, 400), {}, {}, MOVE),

@@ -128,7 +128,7 @@ class UpstreamExchange(Struct, frozen=True, kw_only=True):
     `identified` is the phase after IDENTIFYING. `moves` counts the addresses that a message has followed. `unsent`: the
     message is an answer that an earlier run recorded, and that the upstream may not have. `error` is why the send
     failed, while another way is tried. `lost_at_s` is when the upstream fell silent, and `pause_s` the next wait.
-    `repeated`: a member that did not answer was sent the message once more. `unsure`: some member may have taken the
+    `repeated`: a member that did not answer was sent the message once more. `unsure`: an upstream may have taken the
     message that is under way, whatever a later answer says.
     """
 
@@ -170,6 +170,11 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True):
     retry_s: float = 0.0
     breaker_s: float = 0.0
     now_s: float = 0.0
+
+    @property
+    def unheard(self) -> bool:
+        """Whether nothing has shown that the upstream has the message under way."""
+        return self.due or not self.named
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
@@ -413,7 +418,7 @@ def _choose(state: UpstreamExchange, error: CallError | None) -> Step:
 
 
 def _fail_send(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step:
-    if state.unsure and not facts.named and (not isinstance(error, A2AError) or isinstance(error, _NOT_NOW)):
+    if state.unsure and facts.unheard and (not isinstance(error, A2AError) or isinstance(error, _NOT_NOW)):
         return _fail(state, failures.uncertain(state.name))  # the last error says nothing of what was sent before
     untouched = facts.fresh and facts.first and not facts.named
     return _fail(state, failures.ending(state.name, error, facts.retry_s if untouched else None))
@@ -452,7 +457,7 @@ def _lose_task(state: UpstreamExchange, facts: ExchangeFacts, event: NoA2a) -> S
 def _settle(state: UpstreamExchange, facts: ExchangeFacts, event: UpstreamSettled) -> Step:
     status = event.status
     if status is not None and status.state in INTERRUPTED:
-        return replace(state, phase=UpstreamPhase.ASKING, error=None), (AskCaller(status),)
+        return replace(state, phase=UpstreamPhase.ASKING, error=None, unsure=False), (AskCaller(status),)
     return replace(state, phase=UpstreamPhase.DONE, error=None), (EndRun(status),)
 
 
@@ -461,10 +466,10 @@ def _send_again(state: UpstreamExchange, facts: ExchangeFacts, event: CallerRepl
 
 
 def _end_wait(state: UpstreamExchange, facts: ExchangeFacts, event: WaitEnded) -> Step:
-    if not (state.pooled and facts.first and not facts.named):
-        return _send(state)
     if state.unsure and not facts.recognises:
         return _fail(state, failures.uncertain(state.name))  # it no longer would: the wait was too long
+    if not (state.pooled and facts.first and not facts.named):
+        return _send(state)
     return _choose(state, None) if facts.shared or not state.unsure else _send(state)
 
 
@@ -504,13 +509,13 @@ def _follow_card(state: UpstreamExchange, facts: ExchangeFacts, event: CardRefre
 
 
 def _fail_chat(state: UpstreamExchange, facts: ExchangeFacts, event: ChatFailed) -> Step:
-    other = None if event.error is None else _try_other(state, facts, event.error)
+    other = None if event.error is None else _try_other(state, facts, event.error) or _doubt(state, facts, event.error)
     return other or _fail(state, event.ended)
 
 
 def _fail_instead(state: UpstreamExchange, facts: ExchangeFacts, event: ChatFailed) -> Step:
     assert state.error is not None
-    other = None if event.error is None else _try_other(state, facts, event.error)
+    other = None if event.error is None else _try_other(state, facts, event.error) or _doubt(state, facts, event.error)
     return other or _fail_send(state, facts, state.error)
 
 
@@ -560,12 +565,24 @@ def _ask_who(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) ->
 
 def _wait(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step | None:
     """The message has not reached the upstream, or the upstream has done nothing with it."""
-    if isinstance(error, ExchangeUnusable):
+    if not state.queues or isinstance(error, ExchangeUnusable):
         return None  # no wait changes the setup, and each attempt would ask the issuer for another token
+    given_up = facts.unheard and _is_given_up(error)
     unsaid = isinstance(error, NoToken) or (isinstance(error, NoAnswer) and not error.sent)
-    if not (state.queues and (unsaid or isinstance(error, _NOT_NOW))):
+    if not (facts.recognises if given_up else unsaid or isinstance(error, _NOT_NOW)):
         return None
-    return replace(state, phase=UpstreamPhase.WAITING), (AwaitUpstream(failures.asked_s(error)),)
+    state = replace(state, phase=UpstreamPhase.WAITING, unsure=state.unsure or given_up)
+    return state, (AwaitUpstream(failures.asked_s(error)),)
+
+
+def _is_given_up(error: CallError) -> bool:
+    """Whether a proxy may have passed the message on before it answered so."""
+    return judge_fate(error) is SendFate.GIVEN_UP
+
+
+def _doubt(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step | None:
+    """The upstream may have taken the message, and nobody is told to send it again."""
+    return _fail(state, failures.uncertain(state.name)) if facts.unheard and _is_given_up(error) else None
 
 
 def _lacks_a2a(error: CallError, chats: bool) -> bool:
@@ -609,13 +626,11 @@ def _try_other(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) 
             return _send(replace(state, repeated=True, unsure=True))
         case NextSend.UNKNOWN:
             return _fail(state, failures.uncertain(state.name))
-        case NextSend.AS_ALONE if fate is SendFate.GIVEN_UP:
-            return _judge_alone(replace(state, unsure=True), facts, error)
         case _:
             return None
 
 
-ALONE_ROWS = (_wait, _move, _chat_instead, _fail_send)
+ALONE_ROWS = (_wait, _doubt, _move, _chat_instead, _fail_send)
 SEND_ROWS = (_read_lost, _read_late, _ask_who, _try_other, *ALONE_ROWS)
 """The step after a failed send: that of the first row that returns one. Those of ALONE_ROWS know of no pool."""
 

@@ -144,11 +144,7 @@ def ending(name: str, error: CallFailure, again_s: float | None = None) -> Ended
         case InvalidAgentResponse():  # something may have been done, whatever it says of coming back
             return unreadable(name)
         case (
-            Unavailable()
-            | AgentOffline()
-            | TooManyRequests()
-            | HttpRefusal(status=429 | 503)
-            | A2AError(retry_after_s=int())
+            Unavailable() | AgentOffline() | TooManyRequests() | HttpRefusal(status=429 | 503) | A2AError(untaken=True)
         ):
             return busy(name, None if again_s is None else asked_s(error) or again_s)
         case PeerError() | MethodNotFound():

@@ -14,10 +14,10 @@
                                                                                      has; the same, if it recognises
                                                                                      repeats; else nobody knows
     GIVEN_UP            502, 503, 504 or gRPC's UNAVAILABLE: a proxy in between      another, if all recognise what any
-                        may have given up                                            has; as without a pool, but at the
-                                                                                     same member and untold whether it
-                                                                                     has the message, if it recognises
-                                                                                     repeats; else nobody knows
+                        may have given up                                            has; else as without a pool: the
+                                                                                     same one, if it recognises repeats
+                                                                                     and the agent queues; or nobody
+                                                                                     knows
     ANSWERED            the upstream, or the issuer of its tokens, has answered      as without a pool
 
 Invariant: a message goes to a second member only if the first has certainly not taken it, or if both would recognise

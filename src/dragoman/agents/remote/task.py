@@ -77,6 +77,7 @@ class UpstreamTask:
         "_spoken",
         "_standing",
         "_unnoted",
+        "_unsent_ms",
     )
 
     def __init__(self, run: Run, pool: UpstreamPool, *, queues: bool, headers: bool) -> None:
@@ -99,6 +100,8 @@ class UpstreamTask:
         """The message under way, or the last one."""
         self._due = False
         """Whether the message was sent, and its arrival is not noted."""
+        self._unsent_ms = 0
+        """A time at which no upstream had the message under way; 0: when the task was made."""
         self._spoken: Connection | None = None
         """The connection of the last send."""
         self._read: tuple[Task, Connection] | None = None
@@ -169,12 +172,13 @@ class UpstreamTask:
             breaker_s=route.health.breaker.wait_s,
             now_s=time.monotonic(),
         )
-        if self._exchange.pooled and isinstance(event, exchange.CallFailed | exchange.ChatFailed | exchange.WaitEnded):
+        if isinstance(event, exchange.CallFailed | exchange.ChatFailed | exchange.WaitEnded):
+            pooled = self._exchange.pooled
             facts = replace(
                 facts,
-                others=self._pool.has_other(self._bound, self._tried),
-                recognises=route.endpoint.may_repeat(timestamp_ms(self._run.head.created_at)),
-                shared=self._pool.shared_dedupe,
+                others=pooled and self._pool.has_other(self._bound, self._tried),
+                recognises=route.endpoint.may_repeat(self._unsent_ms or timestamp_ms(self._run.head.created_at)),
+                shared=pooled and self._pool.shared_dedupe,
             )
         self._exchange, commands = exchange.advance(self._exchange, facts, event)
         self._admission.note_doubt(unsure=self._exchange.unsure)
@@ -210,6 +214,7 @@ class UpstreamTask:
                 return await self._follow_task(subscribe=subscribe)
             case exchange.AskCaller(status=status):
                 self._message = await self._ask(status)
+                self._unsent_ms = self._now_ms()
                 return exchange.CallerReplied()
             case exchange.AskForCredentials():
                 await self._admission.ask_for_credentials()
@@ -343,10 +348,13 @@ class UpstreamTask:
             for_callers=access.for_callers, over_http=access.over_http, mend_s=access.timeouts.mend_s
         )
 
+    def _now_ms(self) -> int:
+        return self._route.access.retrier.clock.now_ms()
+
     def _add_attempt(self, reason: str, why: str) -> None:
         member = self._route.member
         assert member is not None  # only a pool of several has attempts
-        at = timestamp(self._route.access.retrier.clock.now_ms())
+        at = timestamp(self._now_ms())
         self._attempts.append(UpstreamAttempt(member=member.name, at=at, reason=reason, why=why[:WHY_CHARS]))
 
     def _is_away(self, ended: Ended, error: exchange.CallError | None) -> bool:
@@ -529,6 +537,7 @@ class UpstreamTask:
         unsent = bool(answers) and int(note.get("sent", "1")) < ids.number
         if unsent:
             self._message = answers[-1]
+            self._unsent_ms = self._now_ms()  # it is sent only if the upstream's task lacks it
         else:
             ids.begin_next()
         return exchange.RunResumed(repeatable=False, unsent=unsent)
