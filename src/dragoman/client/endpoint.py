@@ -19,7 +19,7 @@ from dragoman.client.card import Interface, RemoteCard, interfaces, read_card, v
 from dragoman.client.discovery import Discovery, FoundCard
 from dragoman.client.errors import HttpRefusal, NoAnswer, NoInterface, NotInstalled, PeerError, fate_unknown
 from dragoman.client.grpc_address import grpc_installed
-from dragoman.client.transport import NO_HEADERS, Batch, CallHeaders, CallTerms, StreamPosition
+from dragoman.client.transport import NO_HEADERS, Batch, CallHeaders, StreamPosition
 from dragoman.client.transports import Transport, Transports
 from dragoman.dialects.api import Answer, Tongue
 from dragoman.dialects.cards import GRPC
@@ -80,6 +80,14 @@ class AgentEndpoint:
         given: FoundCard | None,
     ) -> None:
         self.card: RemoteCard | None = None if given is None or keys is not None else read_card(given.card)
+        self.terms = transports.terms
+        """How calls are made."""
+        self.interface: Interface
+        """The endpoint in use, from `begin` on."""
+        self.tongue: Tongue
+        """The dialect in use, and what it supports."""
+        self.sends_s = 0.0
+        """For how long a send that may have arrived is repeated, in seconds."""
         self._chosen: Transport | None = None
         self._discovery = discovery
         self._transports = transports
@@ -93,36 +101,22 @@ class AgentEndpoint:
     async def begin(self) -> None:
         """Fetch the card, unless a fixed endpoint makes it unnecessary."""
         if self._wish.fixed is not None:
-            self._chosen = await self._make(self._wish.fixed)
+            self._use(await self._make(self._wish.fixed))
         if self._wish.fixed is None or self._keys is not None:
             found = await self._find()
             if self._wish.fixed is None:
-                self._chosen = await self._choose(self._candidates(found))
+                self._use(await self._choose(self._candidates(found)))
 
-    @property
-    def interface(self) -> Interface:
-        """The endpoint in use."""
-        return self._transport.interface
-
-    @property
-    def tongue(self) -> Tongue:
-        """The dialect in use, and what it supports."""
-        return self._transport.tongue
-
-    @property
-    def terms(self) -> CallTerms:
-        """How calls are made."""
-        return self._transports.terms
+    def _use(self, transport: Transport) -> None:
+        """Make all calls over this transport from now on."""
+        self._chosen = transport
+        self.interface, self.tongue = transport.interface, transport.tongue
+        self.sends_s = self.terms.sends_s(transport.interface)
 
     @property
     def streams(self) -> bool:
         """Whether streams are worth a try: without a card, or with one that does not say no."""
         return self.card is None or self.card.streams
-
-    @property
-    def sends_s(self) -> float:
-        """For how long a send that may have arrived is repeated, in seconds."""
-        return self.terms.sends_s(self.interface)
 
     async def ask(self, operation: Operation, beside: CallHeaders = NO_HEADERS) -> Answer:
         """Return the answer to any operation that is not a stream.
@@ -210,7 +204,7 @@ class AgentEndpoint:
             spoken = None if self._chosen is None else self._chosen.interface
             same = before is not None and self.card is not None and before.whole == self.card.whole
             if spoken != candidates[0] and not (same and spoken in candidates):
-                self._chosen = await self._choose(candidates)
+                self._use(await self._choose(candidates))
 
     async def _after(self, gone: Transport) -> Transport | None:
         """Fetch the card again and return an endpoint other than the one that is gone; None if there is none."""
@@ -228,8 +222,9 @@ class AgentEndpoint:
                 return None  # the caller then gets the endpoint's own error, which answers the call
             if not others:
                 return None
-            self._chosen = await self._choose(others)
-            return self._chosen
+            other = await self._choose(others)
+            self._use(other)
+            return other
 
     @property
     def _transport(self) -> Transport:

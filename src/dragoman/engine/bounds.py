@@ -223,6 +223,13 @@ class Bounds(Struct, frozen=True):
 
     def note(self, note: Mapping[str, str]) -> dict[str, str]:
         """Check notes by their names."""
+        for key, text in note.items():
+            if not (type(key) is type(text) is str and key.isascii() and text.isascii()):
+                break
+            if len(key) > NAME_MAX or len(text) > self.max_text or "\0" in key:
+                break
+        else:
+            return dict(note)  # nearly all notes, and a third of the time
         return {name("note", key): self.text(f"note {key}", text) for key, text in note.items()}
 
 

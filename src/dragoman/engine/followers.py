@@ -45,11 +45,12 @@ class Followers(Generic[L]):
 
     `audience` holds the webhooks, None if there are none. There are `peers` if other engines write to the store.
     `waiters` are the futures of those who wait for a change, with the timers of their deadlines. `newest` holds the
-    newest events while there are readers. `taken_on` says that an agent elsewhere is known to have the task. The log
+    newest events while there are readers. `taken_on` says that an agent elsewhere is known to have the task, and
+    `contact_awaited` that somebody has waited for that. The log
     comes with each call: if its followers kept it, the two would form a cycle, which waits for the garbage collector.
     """
 
-    __slots__ = ("_keeper", "audience", "newest", "peers", "taken_on", "waiters")
+    __slots__ = ("_keeper", "audience", "contact_awaited", "newest", "peers", "taken_on", "waiters")
 
     def __init__(self, peers: Peers[L] | None = None) -> None:
         self.audience: Audience | None = None
@@ -58,6 +59,7 @@ class Followers(Generic[L]):
         self.waiters: dict[Future[bool], TimerHandle | None] = {}
         self.newest: NewestEvents | None = None
         self.taken_on = False
+        self.contact_awaited = False
 
     def announce_to(self, audience: Audience) -> Audience:
         """Tell the webhooks of `audience` from now on. Returns it."""
@@ -148,7 +150,8 @@ class Followers(Generic[L]):
         """An agent elsewhere has the task: those who wait for that hear of it."""
         if not self.taken_on:
             self.taken_on = True
-            self.wake()
+            if self.contact_awaited:
+                self.wake()
 
     def wake(self) -> None:
         """Wake all waiters, because something changed."""

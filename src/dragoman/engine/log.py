@@ -602,6 +602,7 @@ async def await_settled(
 async def await_contact(task: Log, loop: AbstractEventLoop, timeout_s: float, stopping: Stopping) -> None:
     """Wait, `timeout_s` at most, until the task is taken on or settled, or the server is stopping."""
     deadline = loop.time() + timeout_s
+    task.followers.contact_awaited = True
     while not (task.followers.taken_on or task.state in SETTLED or stopping.begun):
         if not await task.followers.wait(task, loop, deadline):
             return

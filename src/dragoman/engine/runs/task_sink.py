@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from dragoman.dialects.protoagent.extensions import TOOL_CALL
 from dragoman.engine.api import Ended, Execute, Hear, Traits
+from dragoman.engine.bounds import PART_BYTES
 from dragoman.engine.effects import Delegate, DropSuspended, WeighSpending
 from dragoman.engine.lineage import full_lineage
 from dragoman.engine.log import Log, read_whole
@@ -271,7 +272,7 @@ class TaskSink:
             case Note(note, soon):
                 if TITLE_NOTE in note and self._has_title(note[TITLE_NOTE]):
                     return
-                self.writer.put(Noted(note), quietly=soon)
+                self.writer.put(Noted(note), weight=PART_BYTES, quietly=soon)  # it has been checked as a word
                 if NOTE in note and self._observed is not None:
                     for link in spelled_chain(note[NOTE])[-1:]:  # a chain is noted with each link that it gets
                         self._observed.exchanged(link.subject, link.actors, link.audience, link.issuer)
