@@ -121,7 +121,7 @@ pictures: $(VENV)/.dev console tests/console/node_modules/.ready ## take the pic
 	PYTHONPATH=. $(BIN)/python scripts/pictures.py
 	PYTHONPATH=. $(BIN)/python scripts/terminal_pictures.py
 
-bench: $(VENV)/.dev .venv-bench/.ready ## Dragoman, the official SDK's server and a bare floor, side by side
+bench: $(VENV)/.dev .venv-bench/.ready .venv-litellm/.ready ## Dragoman, the official SDK's server and a bare floor, side by side
 	.venv-bench/bin/python bench/run.py $(ARGS)
 
 docs: $(VENV)/.core ## check that the links and files named in the documentation exist
@@ -147,13 +147,13 @@ frameworks: $(FRAMEWORKS_QUICK:%=.venv-fw-%/.ready) ## the environments of the a
 requirements: $(VENV)/.build ## look up newer versions and rewrite requirements/*.txt
 	$(COMPILE) pyproject.toml -o requirements/core.txt
 	for input in requirements/framework-*.in; do $(COMPILE) pyproject.toml $$input -o $${input%.in}.txt || exit 1; done
-	for name in build build-dist grpc container deploy dev site peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-python-a2a peers-mcp peers-mcp2 peers-s3 peers-openapi peers-idpyoidc bench; do \
+	for name in build build-dist grpc container deploy dev site peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-python-a2a peers-mcp peers-mcp2 peers-s3 peers-openapi peers-idpyoidc bench bench-litellm; do \
 		$(COMPILE) requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 
 clean: ## remove the environments and caches; data/ stays
 	rm -rf tests/peers/conformance/node_modules
-	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-python-a2a .venv-mcp .venv-mcp2 .venv-s3 .venv-openapi .venv-idpyoidc .venv-bench .venv-site .venv-dist .venv-fw-* tests/peers/js/node_modules dist build
+	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-python-a2a .venv-mcp .venv-mcp2 .venv-s3 .venv-openapi .venv-idpyoidc .venv-bench .venv-litellm .venv-site .venv-dist .venv-fw-* tests/peers/js/node_modules dist build
 	rm -rf console/node_modules console/openapi.json console/src/api/schema.d.ts tests/console/node_modules site/node_modules $(CONSOLE)
 	rm -rf .proxies .venv-deploy
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -199,6 +199,7 @@ $(VENV)/.compiled: $(VENV)/.dev
 .venv-openapi/.ready: requirements/peers-openapi.txt
 .venv-idpyoidc/.ready: requirements/peers-idpyoidc.txt
 .venv-bench/.ready: requirements/bench.txt
+.venv-litellm/.ready: requirements/bench-litellm.txt
 .venv-site/.ready: requirements/site.txt
 .venv-dist/.ready: requirements/build-dist.txt
 .venv-fw-%/.ready: requirements/framework-%.txt | $(VENV)/.core

@@ -41,7 +41,7 @@ class Broken(Exception):
 class Kind:
     """One of the things compared. `{port}`, `{dir}` and `{name}` in the command are filled in at the start.
 
-    So is `{postgres}`, with the URL of a database.
+    So is `{postgres}`, with the URL of a database. It is ready when it serves its `card`.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Kind:
     command: tuple[str, ...]
     env: tuple[tuple[str, str], ...] = ()
     profiled: bool = False
+    card: str = CARD
 
     def under(self, profiler: tuple[str, ...]) -> Kind:
         """The same server as the child of a program that records it."""
@@ -213,12 +214,12 @@ def await_port(port: int, timeout_s: float = 5) -> None:
     raise Broken(f"nothing listens on port {port}")
 
 
-def first_card(process: subprocess.Popen[Any], port: int, timeout_s: float) -> bool:
+def first_card(process: subprocess.Popen[Any], card: str, port: int, timeout_s: float) -> bool:
     until = time.monotonic() + timeout_s
     while time.monotonic() < until and process.poll() is None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
         try:
-            connection.request("GET", CARD)
+            connection.request("GET", card)
             if connection.getresponse().status == 200:
                 return True
         except OSError:
@@ -278,7 +279,7 @@ def started(kind: Kind, more: Sequence[str], timeout_s: float, directory: Path, 
             preexec_fn=lambda: pin(SERVER_CORE),
         )
         try:
-            if not first_card(process, port, timeout_s):
+            if not first_card(process, kind.card, port, timeout_s):
                 raise Broken(f"{kind.name} did not start")
             started_s = time.monotonic() - began
             pid = child(process.pid) if kind.profiled else None

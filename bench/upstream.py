@@ -83,11 +83,11 @@ def upstream(load: Generators, kind: Kind, plan: Plan) -> Figures:
                 )
 
             figures = clocked(server, "rate", measure)
-            local_us, send_us, _ = compared(
+            local_us, send_us, ratio = compared(
                 lambda path: spent(load, server, path, body, 1_500).request_us, ECHO, PEER, turns
             )
         figures |= {"direct": direct, "of_direct": figures["rate"] / direct}
-        figures |= {"send_us": send_us, "local_send_us": local_us}
+        figures |= {"send": ratio, "send_us": send_us, "local_send_us": local_us}
         for pace, suffix in (("burst", ""), ("turns", "_in_turns")):
             streams = stream_rpc("SendStreamingMessage", message({"text": f"{CHUNKS} {pace}"}))
 
