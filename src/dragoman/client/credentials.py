@@ -6,7 +6,7 @@ repr, a message or a log.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from dragoman.client.http import HttpClient
@@ -96,10 +96,29 @@ class Authorized:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> AsyncIterator[Flow]:
-        """Open a stream as `Egress.stream` does, with credentials; a 401 is handled as in `request`."""
+        """Open an answer as `Egress.stream` does, with credentials; a 401 is handled as in `request`."""
+        flow = await self.open(
+            method, url, head_timeout_s=head_timeout_s, idle_timeout_s=idle_timeout_s, headers=headers, body=body
+        )
+        try:
+            yield flow
+        finally:
+            flow.release()
 
-        def opening(shown: Mapping[str, str]) -> AbstractAsyncContextManager[Flow]:
-            return self._egress.stream(
+    async def open(
+        self,
+        method: str,
+        url: str | Target,
+        *,
+        head_timeout_s: float,
+        idle_timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> Flow:
+        """Open an answer as `Egress.open` does, with credentials; a 401 is handled as in `request`."""
+        shown, renewed = await self._credentials.headers(), False
+        while True:
+            flow = await self._egress.open(
                 method,
                 url,
                 head_timeout_s=head_timeout_s,
@@ -107,15 +126,17 @@ class Authorized:
                 headers={**(headers or {}), **shown},
                 body=body,
             )
-
-        shown = await self._credentials.headers()
-        async with opening(shown) as flow:
-            others = await self._credentials.renewed(shown) if flow.status == 401 else None
+            if flow.status != 401 or renewed:
+                return flow
+            try:
+                others = await self._credentials.renewed(shown)
+            except BaseException:
+                flow.release()
+                raise
             if others is None:
-                yield flow
-                return
-        async with opening(others) as flow:
-            yield flow
+                return flow
+            flow.release()
+            shown, renewed = others, True
 
 
 class ApiKey:

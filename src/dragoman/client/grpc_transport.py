@@ -23,6 +23,7 @@ from dragoman.client.transport import (
     check_stream,
     extensions_header,
     refusal,
+    repeated_s,
 )
 from dragoman.dialects.api import Answer, GrpcCall, GrpcStatus, Tongue
 from dragoman.dialects.cards import GRPC
@@ -227,7 +228,7 @@ class GrpcTransport:
             declared = {self._declared: EVENT_ID}
         metadata = self._merge(self._metadata, {**declared, **beside.by_name(operation)})
         assert self.tongue.grpc is not None
-        repeats_s = self._terms.repeats_s(operation, self.interface)
+        repeats_s = repeated_s(operation, self._terms.sends_s(self.interface))
         return GrpcRequest(operation, self.tongue.grpc(operation), metadata, repeats_s)
 
     def _refused(self, request: GrpcRequest, reply: GrpcReply) -> Exception:

@@ -51,6 +51,19 @@ class HttpClient(Requester, Protocol):
         """See `Egress.stream`."""
         ...
 
+    async def open(
+        self,
+        method: str,
+        url: str | Target,
+        *,
+        head_timeout_s: float,
+        idle_timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> Flow:
+        """See `Egress.open`."""
+        ...
+
 
 async def get_object(egress: Requester, url: str, *, timeout_s: float, headers: Mapping[str, str]) -> dict[str, Any]:
     """Fetch the JSON object at `url`."""

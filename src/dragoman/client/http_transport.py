@@ -1,10 +1,9 @@
 """Calls and streams to one agent, over JSON-RPC or HTTP+JSON, in one dialect. `transport` has the invariant."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from functools import partial
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,6 +23,7 @@ from dragoman.client.transport import (
     check_stream,
     extensions_header,
     refusal,
+    repeated_s,
 )
 from dragoman.dialects import sse
 from dragoman.dialects.api import Answer, Tongue
@@ -64,6 +64,8 @@ class HttpTransport:
         self.interface = interface
         self.tongue = spoken
         self._to = interface.to
+        self._shown = interface.to.shown
+        self._sends_s = terms.sends_s(interface)
         self._way = way
         self._terms = terms
         self._wire = terms.wire
@@ -95,50 +97,52 @@ class HttpTransport:
         """
         check_stream(operation, self.tongue)
         call = self._encode(operation, beside)
-        async with AsyncExitStack() as open_:
-            opened = await (self._open if self._rpc or call.body else self._open_either)(call, open_)
-            if isinstance(opened, tuple):
-                if opened:
-                    yield [("", update) for update in opened]
-                return
-            parser, decoder, told = sse.Parser(), call.decoder, ""
-            read_event, call_id = decoder.tongue.read_event, decoder.call_id
-            try:
-                async for piece in opened.pieces:
-                    if self._wire is not None:
-                        self._wire.piece(piece)
-                    batch: Batch = []
-                    try:
-                        for event in parser.feed(piece):
-                            if position is not None and position.repeats(event.id, event.data):
-                                continue
-                            plain = read_event(event.data, call_id) if call_id and event.event == "message" else None
-                            if plain is not None:  # most events are decoded in this one pass
-                                told = event.id
-                                batch.append((told, plain))
-                                continue
-                            updates = decoder.decode_event(event)
-                            if len(updates) > 1:
-                                batch += [(told, update) for update in updates[:-1]]
+        opened = await (self._open if self._rpc or call.body else self._open_either)(call)
+        if isinstance(opened, tuple):
+            if opened:
+                yield [("", update) for update in opened]
+            return
+        parser, decoder, told = sse.Parser(), call.decoder, ""
+        read_event, call_id = decoder.tongue.read_event, decoder.call_id
+        try:
+            async for piece in opened.pieces:
+                if self._wire is not None:
+                    self._wire.piece(piece)
+                batch: Batch = []
+                try:
+                    for event in parser.feed(piece):
+                        if position is not None and position.repeats(event.id, event.data):
+                            continue
+                        plain = read_event(event.data, call_id) if call_id and event.event == "message" else None
+                        if plain is not None:  # most events are decoded in this one pass
                             told = event.id
-                            if updates:
-                                batch.append((told, updates[-1]))
-                    except A2AError as error:
-                        if batch:  # yield what came before the error first
-                            yield batch
-                        raise error
-                    if batch:
+                            batch.append((told, plain))
+                            continue
+                        updates = decoder.decode_event(event)
+                        if len(updates) > 1:
+                            batch += [(told, update) for update in updates[:-1]]
+                        told = event.id
+                        if updates:
+                            batch.append((told, updates[-1]))
+                except A2AError as error:
+                    if batch:  # yield what came before the error first
                         yield batch
-            except EgressError as error:
-                raise no_answer(error, "idle_s") from error
-            finally:
-                if position is not None:
-                    position.note_end(parser.retry_ms)
+                    raise error
+                if batch:
+                    if position is not None:
+                        position.over = opened.over
+                    yield batch
+        except EgressError as error:
+            raise no_answer(error, "idle_s") from error
+        finally:
+            opened.release()
+            if position is not None:
+                position.note_end(parser.retry_ms)
 
-    async def _open(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
-        return await self._terms.call(partial(self._begin, call, open_), call.repeats_s, call.repetition)
+    def _open(self, call: _Call) -> Coroutine[Any, Any, Flow | tuple[Update, ...]]:
+        return self._terms.call(partial(self._begin, call), call.repeats_s, call.repetition)
 
-    async def _open_either(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
+    async def _open_either(self, call: _Call) -> Flow | tuple[Update, ...]:
         """Subscribe over HTTP+JSON by GET or by POST, whichever the server accepts, and remember that.
 
         The proto file of A2A 1.0 says GET. The official SDKs' clients use POST, and some servers accept nothing else.
@@ -147,13 +151,13 @@ class HttpTransport:
         known = self._subscribes_by
         first = replace(call, verb=known or call.verb)
         try:
-            opened = await self._open(first, open_)
+            opened = await self._open(first)
         except (A2AError, HttpRefusal) as error:
             if not _unrouted(error) or (known and isinstance(error, TaskNotFound)):
                 raise
             second = replace(call, verb="POST" if first.verb == "GET" else "GET")
             try:
-                opened = await self._open(second, open_)
+                opened = await self._open(second)
             except (A2AError, HttpRefusal) as other:
                 if not _unrouted(other):
                     self._subscribes_by = second.verb
@@ -175,18 +179,16 @@ class HttpTransport:
             raise no_answer(error, "answer_s") from error
         return self._read(call, reply, call.decoder.decode_answer)
 
-    async def _begin(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
+    async def _begin(self, call: _Call) -> Flow | tuple[Update, ...]:
         self._log_request(call)
         try:
-            flow = await open_.enter_async_context(
-                self._way.stream(
-                    call.verb,
-                    call.to,
-                    head_timeout_s=self._terms.timeouts.answer_s,
-                    idle_timeout_s=self._terms.timeouts.idle_s,
-                    headers=call.headers,
-                    body=call.body,
-                )
+            flow = await self._way.open(
+                call.verb,
+                call.to,
+                head_timeout_s=self._terms.timeouts.answer_s,
+                idle_timeout_s=self._terms.timeouts.idle_s,
+                headers=call.headers,
+                body=call.body,
             )
         except EgressError as error:
             raise no_answer(error, "answer_s") from error
@@ -199,7 +201,7 @@ class HttpTransport:
         except EgressError as error:
             raise no_answer(error, "idle_s") from error
         finally:
-            await open_.aclose()
+            flow.release()
         return self._read(call, reply, call.decoder.decode_instead)
 
     def _read(self, call: _Call, reply: HttpReply, read: Callable[[bytes], T]) -> T:
@@ -232,7 +234,7 @@ class HttpTransport:
         if isinstance(operation, StreamMessage | Subscribe):
             headers["Accept"] = sse.CONTENT_TYPE
         headers |= beside.by_name(operation)
-        verb, to, body, call_id = "POST", self._to, b"", 0
+        verb, to, shown, body, call_id = "POST", self._to, self._shown, b"", 0
         if self._rpc:
             assert self.tongue.rpc is not None
             call, call_id = self.tongue.rpc(operation), next(self._ids)
@@ -241,10 +243,11 @@ class HttpTransport:
             assert self.tongue.rest is not None
             asked = self.tongue.rest(operation)
             verb, to, body = asked.verb, _below(self._to, asked.path), asked.body
+            shown = to.shown
         if body:
             headers.setdefault("Content-Type", "application/json")
-        decoder = AnswerDecoder(self.tongue, operation, to.shown, call_id)
-        repeats_s = self._terms.repeats_s(operation, self.interface)
+        decoder = AnswerDecoder(self.tongue, operation, shown, call_id)
+        repeats_s = repeated_s(operation, self._sends_s)
         return _Call(verb, to, headers, body or None, decoder, repeats_s, beside.repetition)
 
 

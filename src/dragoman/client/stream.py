@@ -63,14 +63,15 @@ class TaskStream:
         self._repetition = beside.repetition
         self._sends_s = 0.0 if beside.repetition is Repetition.NEVER else endpoint.sends_s
         self._began_ms = self._retrier.clock.now_ms()
-        self._streams = endpoint.streams and endpoint.tongue.streams
+        streams, tongue = endpoint.streams, endpoint.tongue
+        self._streams = streams and tongue.streams
         self._beside = CallHeaders(idempotency_key=beside.idempotency_key, traceparent=beside.traceparent)
         self._on_link = on_link
         self._lost = False
         self._state = recovery.start(
             operation,
-            streams=endpoint.streams,
-            subscribes=endpoint.tongue.subscribes,
+            streams=streams,
+            subscribes=tongue.subscribes,
             mend_s=endpoint.terms.timeouts.mend_s,
             after=self.position.id,
         )
@@ -99,11 +100,16 @@ class TaskStream:
         """
         while True:
             error: A2AError | NoAnswer | PeerError | None = None
-            self._state = recovery.open_piece(self._state, self._circumstances())
+            if not (self._state.sends and self._state.first and self.fold.status is None):  # then nothing changes
+                self._state = recovery.open_piece(self._state, self._circumstances())
             status, settled, complete = self.fold.status, False, False
             try:
                 async with aclosing(self._open()) as piece:
-                    while (batch := await (self._await_last(piece) if settled else anext(piece, None))) is not None:
+                    while True:
+                        may_last = settled and not self.position.over
+                        batch = await (self._await_last(piece) if may_last else anext(piece, None))
+                        if batch is None:
+                            break
                         if not (batch := self._select_own(batch)):
                             continue
                         if not (self._state.begun or self._begin(batch)):
@@ -204,15 +210,16 @@ class TaskStream:
         """Begin with the first batch of a piece. Returns whether it can be joined to the updates so far."""
         if self._lost:
             self._set_link(up=True)
-        event_id = next((event_id for event_id, _ in batch if event_id), "")
-        continues = succeeds(event_id, self.position.id)
+        continues = False
+        if before := self.position.id:
+            continues = succeeds(next((event_id for event_id, _ in batch if event_id), ""), before)
         self._state, fits = recovery.begin_piece(self._state, self._circumstances(), batch[0][1], continues=continues)
         return fits
 
     def _take(self, batch: Batch) -> list[Update]:
         """Take in a batch, and return the updates that are new."""
         fold, position, state = self.fold, self.position, self._state
-        news: list[Update] = []
+        first, news = state.first, list[Update]()
         for event_id, update in batch:
             if type(update) is not ArtifactUpdate:
                 verdict = recovery.judge(state, fold.status, update)
@@ -233,8 +240,9 @@ class TaskStream:
             else:
                 fold.add(update)
                 news.append(update)
-            position.move(event_id)
-            if type(update) is not ArtifactUpdate and self._complete:
+            if event_id:  # without one, the id before it counts
+                position.id = event_id
+            if not first and type(update) is not ArtifactUpdate and self._complete:
                 break
         if news and self._state.attempt:
             self._state = recovery.take_news(self._state)

@@ -37,7 +37,7 @@ class TaskFold:
         self.context_id = ""
         self.status: TaskStatus | None = None
         self.message: Message | None = None
-        self._fold = Fold(_head(task_id))
+        self._fold: Fold | None = None  # most streams begin with a task, of which it is made then
         self._growing = ""  # the latest artifact; `_texts` is what it has grown by since it went into the fold
         self._texts: list[str] = []
         self._history: tuple[Message, ...] = ()
@@ -61,12 +61,14 @@ class TaskFold:
                     self._texts.append(text)
                     return
             self._settle()
-            self._fold.add(0, ArtifactChunk(artifact, update.append, update.last_chunk))
+            fold = self._fold = self._fold or Fold(_head(self.task_id))
+            fold.add(0, ArtifactChunk(artifact, update.append, update.last_chunk))
             self._growing = artifact.artifact_id
         elif type(update) is StatusUpdate:
             self.status = update.status
             self._progress = update.progress or self._progress
-            self._set_ids(update.task_id, update.context_id)
+            if not self.task_id or not self.context_id:
+                self._set_ids(update.task_id, update.context_id)
         elif type(update) is Task:
             self._set_ids(update.id, update.context_id)
             self.status, self._history, self._metadata = update.status, update.history, update.metadata
@@ -81,12 +83,15 @@ class TaskFold:
         if self.status is None:
             return None
         self._settle()
-        self._fold.status = self.status
+        artifacts: tuple[Artifact, ...] = ()
+        if self._fold is not None:
+            self._fold.status = self.status
+            artifacts = self._fold.record().artifacts
         return Task(
             id=self.task_id,
             context_id=self.context_id,
             status=self.status,
-            artifacts=self._fold.record().artifacts,
+            artifacts=artifacts,
             history=self._history,
             metadata=self._metadata,
         )
@@ -111,7 +116,7 @@ class TaskFold:
                 return (update,)
 
     def _settle(self) -> None:
-        if self._texts:
+        if self._texts and self._fold is not None:
             grown = Artifact(artifact_id=self._growing, parts=(Part(text="".join(self._texts)),))
             self._fold.add(0, ArtifactChunk(grown, True, False))
             self._texts.clear()

@@ -10,8 +10,8 @@ events one id, and some number each stream from 1.
 
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -76,23 +76,21 @@ def succeeds(event_id: str, before: str) -> bool:
 class StreamPosition:
     """The events of a stream reported so far. `id` is the id of the newest complete event, empty if none has one.
 
-    `retry_ms` is the reconnection delay that a server asked for when it ended the stream, None if it did not.
+    `retry_ms` is the reconnection delay that a server asked for when it ended the stream, None if it did not. `over`:
+    nothing comes after the updates of the newest batch.
     """
 
-    __slots__ = ("_known", "id", "retry_ms")
+    __slots__ = ("_known", "id", "over", "retry_ms")
 
     def __init__(self, event_id: str = "") -> None:
         self.id = event_id
         self.retry_ms: int | None = None
+        self.over = False
         self._known: dict[str, int] = {}
 
     def begin(self) -> None:
         """A stream begins that goes on from here: its end has yet to come."""
-        self.retry_ms = None
-
-    def move(self, event_id: str) -> None:
-        """The newest complete event has this id; without one, the id before it counts."""
-        self.id = event_id or self.id
+        self.retry_ms, self.over = None, False
 
     def note_end(self, retry_ms: int | None) -> None:
         """The stream has ended, and the server asked for this delay."""
@@ -175,19 +173,19 @@ class CallTerms(Struct, frozen=True, kw_only=True):
         """Return for how long a send to this endpoint that may have arrived is repeated, in seconds."""
         return self.retrier.retries.repeats_s(interface.dedupes_s)
 
-    def repeats_s(self, operation: Operation, interface: Interface) -> float:
-        """Return for how long an operation that may have been carried out is repeated, in seconds; 0 if never."""
-        if isinstance(operation, _READS):
-            return math.inf
-        return self.sends_s(interface) if isinstance(operation, SendMessage) else 0.0
-
-    async def call(
+    def call(
         self, make: Callable[[], Awaitable[T]], repeats_s: float, repetition: Repetition = Repetition.HERE
-    ) -> T:
+    ) -> Coroutine[Any, Any, T]:
         """Return the result of `make`, which is repeated for `repeats_s` even if the call may have been carried out."""
-        return await self.retrier.call(
-            make, repeatable=repeats_s > 0, within_s=repeats_s or math.inf, repetition=repetition
-        )
+        return self.retrier.call(make, repeatable=repeats_s > 0, within_s=repeats_s or math.inf, repetition=repetition)
+
+
+def repeated_s(operation: Operation, sends_s: float) -> float:
+    """Return for how long an operation that may have been carried out is repeated, in seconds; 0 if never. `sends_s`
+    is that of sends."""
+    if isinstance(operation, SendMessage):
+        return sends_s
+    return math.inf if isinstance(operation, _READS) else 0.0
 
 
 def address(operation: Operation, interface: Interface) -> Operation:

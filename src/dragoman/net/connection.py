@@ -137,21 +137,24 @@ class HttpConnection(asyncio.Protocol):
             self._until_s = NEVER
             self._waiting = None
 
-    async def more(self) -> None:
-        """Wait until something of an answer in pieces has come, or the connection has ended."""
+    async def more(self, within_s: float) -> None:
+        """Wait until something of an answer in pieces has come, or the connection has ended, which it does if nothing
+        comes in time."""
         if self._paused:
             self._receive(True)
         if self.end is None:
             self._begin = None
-            self._waiting = asyncio.get_running_loop().create_future()
+            loop = asyncio.get_running_loop()
+            self._ends_at(loop.time() + within_s, loop)
+            self._waiting = loop.create_future()
             try:
                 await self._waiting
             finally:
-                self._waiting = None
+                self._waiting, self._until_s = None, NEVER
 
-    def gathering(self, begin: Begin) -> "asyncio.Future[None] | None":
+    def gathering(self, begin: Begin, within_s: float) -> "asyncio.Future[None] | None":
         """Return a future that is done when something of an answer in pieces has come and `begin`'s window is over;
-        None: do not wait.
+        None: do not wait. The connection ends if nothing comes in time. Call `gathered` afterwards.
 
         When the first bytes have come, `begin` is called with a future that it resolves to end the window. Later bytes
         stay in the socket meanwhile and are received at once then: a read for each piece would cost more than all other
@@ -162,13 +165,19 @@ class HttpConnection(asyncio.Protocol):
         answer = self._answer
         if self.end is not None or answer is None or answer.over:
             return None
-        waiting = self._waiting = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._ends_at(loop.time() + within_s, loop)
+        waiting = self._waiting = loop.create_future()
         self._begin = begin
         if self._comes or answer.held:
             self._gather()
         elif self._paused:
             self._receive(True)
         return waiting
+
+    def gathered(self) -> None:
+        """Wait no longer."""
+        self._until_s = NEVER
 
     def _gather(self) -> None:
         assert self._begin is not None
@@ -232,7 +241,7 @@ class HttpConnection(asyncio.Protocol):
         if (answer := self._answer) is None:
             return
         self._answer = self._begin = None
-        self._comes = False
+        self._comes, self._until_s = False, NEVER
         answer.close()
         if self.end is None:
             assert self._transport is not None

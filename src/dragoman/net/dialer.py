@@ -94,7 +94,7 @@ class RequestLimit:
     def leave(self, destination: Destination) -> None:
         """Leave, and let the next waiter in."""
         self._count(destination, -1)
-        while self.free > 0 and (turn := next(filter(self._fits, self._waiting), None)) is not None:
+        while self._waiting and self.free > 0 and (turn := next(filter(self._fits, self._waiting), None)) is not None:
             waiting = self._waiting.pop(turn)
             free = next(iter(waiting))
             del waiting[free]
@@ -242,7 +242,11 @@ class Dialer:
         if kept is None and others_max is not None:
             self._idle.shrink(others_max)
         connection = kept or await self._dial(to, until_s)
-        await self._ask(connection, request, answer, until_s)
+        try:
+            await connection.ask(request, answer, until_s)
+        except BaseException:  # canceled
+            self.release(connection)
+            raise
         if kept is not None and kept.end is ConnectionEnd.LOST and not answer.begun and (again or not kept.wrote):
             try:
                 connection = await self._dial(to, until_s)
@@ -250,7 +254,11 @@ class Dialer:
                 if not kept.wrote:
                     raise
                 raise Broken(to.shown, "the kept connection broke, and a new one could not be made") from error
-            await self._ask(connection, request, answer, until_s)
+            try:
+                await connection.ask(request, answer, until_s)
+            except BaseException:
+                self.release(connection)
+                raise
         return connection
 
     async def reach(self, to: Target, until_s: float) -> TlsSession | None:
@@ -274,13 +282,6 @@ class Dialer:
             connection.close()
         if ending:
             await asyncio.wait(ending)
-
-    async def _ask(self, connection: HttpConnection, request: bytes, answer: HttpAnswer, until_s: float) -> None:
-        try:
-            await connection.ask(request, answer, until_s)
-        except BaseException:  # canceled
-            self.release(connection)
-            raise
 
     async def _dial(self, to: Target, until_s: float) -> HttpConnection:
         try:

@@ -9,7 +9,7 @@ limit: a slow reader slows down the sender.
 
 import asyncio
 from base64 import b64encode
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 from msgspec import Struct
 
 from dragoman.net.address import Resolves
-from dragoman.net.connection import NEVER, Begin, ConnectionEnd, Destination, HttpConnection
+from dragoman.net.connection import Begin, Destination, HttpConnection
 from dragoman.net.dialer import (
     CONNECT_TIMEOUT_S,
     IDLE_S,
@@ -67,16 +67,22 @@ WEBHOOK_ANSWER_BYTES_MAX = 16 * 1024
 class Flow:
     """An answer whose head has arrived and whose body is on its way. Header names are in lower case.
 
-    Read it once, by `pieces` or by `body`.
+    Read it once, by `pieces` or by `body`, and release it.
     """
 
     __slots__ = (
-        "_answer", "_coded", "_connection", "_idle_s", "_late_at", "_loop", "_max_bytes", "_shown", "_timer",
-        "headers", "status",
+        "_answer", "_coded", "_connection", "_idle_s", "_max_bytes", "_release", "_shown", "headers", "status",
     )  # fmt: skip
 
     def __init__(
-        self, connection: HttpConnection, answer: HttpAnswer, *, shown: str, idle_s: float, max_bytes: int
+        self,
+        connection: HttpConnection,
+        answer: HttpAnswer,
+        release: Callable[[HttpConnection], None],
+        *,
+        shown: str,
+        idle_s: float,
+        max_bytes: int,
     ) -> None:
         self.status: int = answer.status
         self.headers: Mapping[str, str] = answer.headers
@@ -86,14 +92,17 @@ class Flow:
         self._shown = shown
         self._idle_s = idle_s
         self._max_bytes = max_bytes
-        self._loop = asyncio.get_running_loop()
-        self._late_at = NEVER
-        self._timer = self._loop.call_later(idle_s, self._look)
+        self._release = release
 
     @property
     def ok(self) -> bool:
         """Whether the status is a 2xx."""
         return 200 <= self.status < 300
+
+    @property
+    def over(self) -> bool:
+        """Whether the whole answer has come, and all of it was read."""
+        return self._answer.whole and not self._answer.held
 
     @property
     def pieces(self) -> AsyncGenerator[bytes, None]:
@@ -121,12 +130,11 @@ class Flow:
         once when the answer does. This is for readers that use neither `pieces` nor `body`, and that await each future
         to its end.
         """
-        self._late_at = self._loop.time() + self._idle_s
-        return self._connection.gathering(begin)
+        return self._connection.gathering(begin, self._idle_s)
 
     def gathered(self) -> bytes:
         """Return everything that has come since; empty at the end of the body. Raises as `pieces`."""
-        self._late_at = NEVER
+        self._connection.gathered()
         if self._coded:
             raise compressed_answer(self._shown)
         answer = self._answer
@@ -148,26 +156,11 @@ class Flow:
             elif answer.over or connection.end is not None:
                 raise missing_answer(connection, self._shown, self._idle_s)
             else:
-                self._late_at = self._loop.time() + self._idle_s
-                try:
-                    await connection.more()
-                finally:
-                    self._late_at = NEVER
+                await connection.more(self._idle_s)
 
-    def close(self) -> None:
-        """Stop watching for a late peer; nothing more will be read."""
-        self._timer.cancel()
-
-    def _look(self) -> None:
-        """Close the connection if the current wait is too long.
-
-        One timer serves all waits: a timer for each would cost a third of a read.
-        """
-        now = self._loop.time()
-        if now >= self._late_at:
-            self._connection.close(ConnectionEnd.LATE)
-            return
-        self._timer = self._loop.call_at(min(self._late_at, now + self._idle_s), self._look)
+    def release(self) -> None:
+        """Give the connection back, which is closed if the answer has not come whole. Call it once."""
+        self._release(self._connection)
 
 
 def compressed_answer(shown: str) -> Broken:
@@ -227,7 +220,7 @@ class Egress:
         self._dialer = Dialer(
             policy, resolver, connect_timeout_s=connect_timeout_s, idle=idle, tls=tls, exempts=exempts
         )
-        self._read: dict[str, _Call] = {}
+        self._read: dict[str | Target, _Call] = {}
         self._policy, self._resolver, self._tls, self._exempts = policy, resolver, tls, exempts
         self._connect_timeout_s = connect_timeout_s
         self._grpc: GrpcEgress | None = None
@@ -287,27 +280,46 @@ class Egress:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> AsyncIterator[Flow]:
-        """Send a request, and yield the answer, whatever its status, once its head has come; its body is read as it
-        comes.
+        """Open an answer as `open` does, for a block. If that ends before the answer does, the connection is closed."""
+        flow = await self.open(
+            method, url, head_timeout_s=head_timeout_s, idle_timeout_s=idle_timeout_s, headers=headers, body=body
+        )
+        try:
+            yield flow
+        finally:
+            flow.release()
+
+    async def open(
+        self,
+        method: str,
+        url: str | Target,
+        *,
+        head_timeout_s: float,
+        idle_timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> Flow:
+        """Send a request, and return the answer, whatever its status, once its head has come; its body is read as it
+        comes. The caller releases it.
 
         `head_timeout_s` covers everything up to then, `idle_timeout_s` each wait for more of the body; the total time
-        has no limit. A request is repeated as in `request`. If the block ends before the answer does, the connection is
-        closed.
+        has no limit. A request is repeated as in `request`.
 
         Raises EgressError as `request` does; so does reading.
         """
         call, answer = self._parse_url(url), HttpAnswer(want=Want.PIECES, method=method)
         connection = await self._send(call, method, headers, body, answer, head_timeout_s)
-        try:
-            if not answer.status:
-                raise missing_answer(connection, call.shown, head_timeout_s)
-            flow = Flow(connection, answer, shown=call.shown, idle_s=idle_timeout_s, max_bytes=self._max_answer_bytes)
-            try:
-                yield flow
-            finally:
-                flow.close()
-        finally:
+        if not answer.status:
             self._release(connection)
+            raise missing_answer(connection, call.shown, head_timeout_s)
+        return Flow(
+            connection,
+            answer,
+            self._release,
+            shown=call.shown,
+            idle_s=idle_timeout_s,
+            max_bytes=self._max_answer_bytes,
+        )
 
     async def reach(self, url: str | Target, *, timeout_s: float) -> TlsSession | None:
         """Open a connection as for a request, under the same policy, without sending one.
@@ -354,11 +366,12 @@ class Egress:
 
     def _parse_url(self, url: str | Target) -> _Call:
         """Parse a URL and remember it. Raises BadUrl."""
-        if isinstance(url, Target):
-            return _Call(url, (url.scheme, url.host, url.port), url.shown, {})
         if (call := self._read.get(url)) is None:
             if len(self._read) >= _READ_MAX:
                 self._read.clear()
+            if isinstance(url, Target):
+                call = self._read[url] = _Call(url, (url.scheme, url.host, url.port), url.shown, {})
+                return call
             shown = checked(url)
             to, user = parse_operator_url(url, shown)
             headers = {"Authorization": f"Basic {b64encode(user.encode()).decode()}"} if user else {}
