@@ -15,7 +15,7 @@ from dragoman import Agent, Context
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.auth.operator_token import read_token
 from dragoman.cli.loader import load_agents
-from dragoman.client import Connection, Retries, connect
+from dragoman.client import ApiKey, Connection, Retries, connect
 from dragoman.config import Config, load_table
 from dragoman.engine.api import CheckResult
 from dragoman.model.errors import A2AError, AgentOffline, Unavailable
@@ -35,6 +35,7 @@ DEADLINE_S = 60.0
 CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.1, cancel_grace_s=2.0, keepalive_s=0.5)
 BUSY = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 AWAY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 0\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+REFUSED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 ABSENT = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
@@ -120,6 +121,19 @@ async def test_a_message_that_was_not_taken_goes_to_the_next_member(refusal: byt
             a.proxy.choose = lambda request: Fault(refuses=refusal) if refusal and b"POST" in request[:4] else None
             task = await asked(at, "hello")
             assert (text_of(task), a.texts, b.texts) == ("b hello", [], ["hello"])
+
+
+async def test_a_member_other_than_the_first_is_called_by_its_own_terms() -> None:
+    async with upstreams("a", "b") as (a, b):
+        assert b.proxy is not None
+        tables = [
+            {"name": "a", "url": f"a2a:{a.url}", "order": 1},
+            {"name": "b", "url": f"a2a:{b.url}", "order": 0, "credentials": {"forward": True}},
+        ]
+        agent = pooled([], pool=tables)
+        async with serving(CONFIG, [agent]) as url, connect(f"{url}/agents/partner", credentials=ApiKey("k")) as at:
+            b.proxy.choose = lambda request: Fault(refuses=REFUSED) if b"POST" in request[:4] else None
+            assert (await asked(at, "hello")).status.state is TaskState.AUTH_REQUIRED
 
 
 @pytest.mark.parametrize("fault", [Fault(cut=0), Fault(stall=0)], ids=["lost", "hangs"])

@@ -142,6 +142,8 @@ def media_type(part: Part) -> str:
 
 
 def _accepts(modes: tuple[str, ...], mode: str) -> bool:
+    if mode in modes:
+        return True
     bare = _bare(mode)
     kind = bare.partition("/")[0]
     return any(given in ("*/*", "*", bare, f"{kind}/*", kind) for given in map(_bare, modes))

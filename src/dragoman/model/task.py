@@ -162,11 +162,14 @@ class Usage(Struct, frozen=True, array_like=True, gc=False):
     def __add__(self, more: "Usage") -> "Usage":
         """The sum of both, in which each number is at least 0 and at most TOKENS_MAX. Half a surrogate pair in the name
         of a model of `more` is replaced: no store could write it."""
+        models = _sum_models(self.models, more.models) if more.models else self.models
+        if not (more.input_tokens or more.output_tokens or more.total_tokens or more.cached_tokens):
+            return Usage(self.input_tokens, self.output_tokens, self.total_tokens, models, self.cached_tokens)
         return Usage(
             _bounded(self.input_tokens + more.input_tokens),
             _bounded(self.output_tokens + more.output_tokens),
             _bounded(self.total_tokens + more.total_tokens),
-            _sum_models(self.models, more.models) if more.models else self.models,
+            models,
             _bounded(self.cached_tokens + more.cached_tokens),
         )
 

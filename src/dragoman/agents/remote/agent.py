@@ -105,7 +105,8 @@ class UpstreamAgent(Runner):
     @property
     def profile(self) -> Profile:
         """The agent's description: that of the upstream's card, once it was read, with the table's fields on top."""
-        card = self.route.endpoint.shown_card
+        pool = self.pool  # every send asks, more than once
+        card = (pool.routes[0] if pool.single else pool.shown).endpoint.shown_card
         if card is not None and card is not self._card:
             self._card = card
             self._profile = self._adjust(profile_of(card, self._ours))

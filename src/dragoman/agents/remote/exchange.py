@@ -276,6 +276,10 @@ ExchangeEvent = (
 )
 
 
+NEEDS_FACTS = (CallFailed, ChatFailed, CardRefreshed, NoMemberLeft, WaitEnded)
+"""The events whose rows look at more of the facts than `named`, `first`, `fresh` and `due`."""
+
+
 # -- commands, each with the events that it leads to -------------------------------------------------------------------
 
 

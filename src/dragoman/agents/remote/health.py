@@ -101,7 +101,7 @@ class UpstreamHealth:
 
     def record_answer(self) -> None:
         """Record that a call got through, and admit those that were held back."""
-        held_back = self.held_back
+        held_back = self.breaker.opened > 0
         self.shut_out = ""
         self.suspect = False
         self.breaker.record_success()

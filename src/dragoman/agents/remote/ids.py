@@ -77,10 +77,10 @@ class UpstreamIds:
 
         A Dragoman is told the acting `chain`. Others are not: it names parties that are none of their business.
         """
-        run, head, route = self._run, self._run.head, self._route
+        run, head, route, card, tongue = self._run, self._run.head, self._route, connection.card, connection.tongue
         metadata = {**(message.metadata or {}), LINEAGE: list(run.lineage)}
         metadata.pop(ACTING, None)
-        if chain and connection.card is not None and is_dragoman(connection.card.whole):
+        if chain and card is not None and is_dragoman(card.whole):
             metadata[ACTING] = metadata_of(chain)
         references: list[str] = []
         if message.reference_task_ids:
@@ -99,8 +99,8 @@ class UpstreamIds:
         )
         return StreamMessage(
             message=sent,
-            return_immediately=not (connection.tongue.streams and (connection.card is None or connection.card.streams)),
-            history_length=0 if connection.tongue.name == "1.0" else None,
+            return_immediately=not (tongue.streams and (card is None or card.streams)),
+            history_length=0 if tongue.name == "1.0" else None,
             accepted_output_modes=head.accepted_output_modes,
             metadata=head.metadata,
             skill=head.skill,

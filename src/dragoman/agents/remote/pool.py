@@ -68,6 +68,7 @@ class UpstreamPool:
         "direct",
         "name",
         "routes",
+        "shared_dedupe",
         "single",
     )
 
@@ -78,6 +79,8 @@ class UpstreamPool:
         self.routes = tuple(routes)
         self.single = len(self.routes) == 1
         self.direct = direct
+        self.shared_dedupe = pool.shared_dedupe
+        """Whether all members recognise a message that any of them has."""
         self._queues = queues
         self._pool = pool
         self._ranked = sorted(self.routes, key=_order_of)
@@ -93,11 +96,6 @@ class UpstreamPool:
         self._begun: OrderedDict[tuple[str, str], str] = OrderedDict()
         """The members chosen for conversations that no log had: other tasks that begin now may not read of it yet."""
 
-    @property
-    def shared_dedupe(self) -> bool:
-        """Whether all members recognise a message that any of them has."""
-        return self._pool.shared_dedupe
-
     def heed(self, switches: Switches) -> None:
         """Give no member that an operator has switched any new task from now on."""
         self._switches = switches
@@ -110,6 +108,9 @@ class UpstreamPool:
     @property
     def offline(self) -> bool:
         """Whether no member may be called yet, or operators have switched all."""
+        if self.single:  # every send asks
+            breaker = self.routes[0].health.breaker
+            return breaker.opened > 0 and breaker.wait_s > 0
         return all(map(self._held_back, self.routes))
 
     @property
@@ -254,7 +255,7 @@ class UpstreamPool:
 
     def _find_free(self, tried: Collection[str]) -> list[int]:
         """The places of the members that may be called now, beside those that were tried."""
-        switched, free = self._switches.all(), []
+        free, switched = list[int](), self._switches.all()
         for place, route in enumerate(self.routes):
             member, breaker = route.member, route.health.breaker
             if member is None or member.name in tried or (breaker.opened and breaker.wait_s > 0):

@@ -117,7 +117,21 @@ class Relay:
 
     async def pass_chunk(self, update: ArtifactUpdate) -> None:
         """Pass on an artifact, or a chunk of one."""
-        artifact = self._content(update.artifact)
+        given = update.artifact
+        if (
+            update.append
+            and update.usage is None
+            and given.artifact_id in self._emitted_ids
+            and len(given.parts) == 1
+            and plain_text(given.parts[0]) is not None
+            and not (self._overlaps or self._credentials.masking.active)
+        ):  # most updates: there is nothing in them to leave out, as their artifact shows, which has come so far
+            try:
+                await self._run.artifact(given, append=True, last_chunk=update.last_chunk)
+            except ValueError:
+                await self._give(given, append=True, last_chunk=update.last_chunk)
+            return
+        artifact = self._content(given)
         if not artifact.parts:
             unknown = self.faults and artifact.artifact_id not in self._emitted_ids
             if not update.last_chunk or unknown:
@@ -126,13 +140,6 @@ class Relay:
         self.emitted = True
         if update.usage is not None:
             self._count(update.usage)
-        if update.append and not self._overlaps and not self._credentials.masking.active:  # most updates need no more
-            self._emitted_ids.add(artifact.artifact_id)
-            try:
-                await self._run.artifact(artifact, append=True, last_chunk=update.last_chunk)
-            except ValueError:
-                await self._give(artifact, append=True, last_chunk=update.last_chunk)
-            return
         await self._emit_new(artifact, append=update.append, last_chunk=update.last_chunk)
 
     async def _emit_new(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:

@@ -167,15 +167,15 @@ class UpstreamTask:
             first=ids.number == 1,
             fresh=self._run.epoch == 1,
             due=self._due,
-            chats=self._spoken is not None and self._spoken.tongue.chats,
-            retry_s=route.health.retry_s,
-            breaker_s=route.health.breaker.wait_s,
-            now_s=time.monotonic(),
         )
-        if isinstance(event, exchange.CallFailed | exchange.ChatFailed | exchange.WaitEnded):
+        if isinstance(event, exchange.NEEDS_FACTS):
             pooled = self._exchange.pooled
             facts = replace(
                 facts,
+                chats=self._spoken is not None and self._spoken.tongue.chats,
+                retry_s=route.health.retry_s,
+                breaker_s=route.health.breaker.wait_s,
+                now_s=time.monotonic(),
                 others=pooled and self._pool.has_other(self._bound, self._tried),
                 recognises=route.endpoint.may_repeat(self._unsent_ms or timestamp_ms(self._run.head.created_at)),
                 shared=pooled and self._pool.shared_dedupe,
@@ -285,8 +285,9 @@ class UpstreamTask:
     @property
     def _repetition(self) -> Repetition:
         """Whether a failed send is repeated there, or goes to another member."""
-        first = self._ids.number == 1 and not self._ids.task_id
-        if not (self._exchange.pooled and first and self._pool.has_other(self._bound, self._tried)):
+        if not self._exchange.pooled or self._ids.number > 1 or self._ids.task_id:
+            return Repetition.HERE
+        if not self._pool.has_other(self._bound, self._tried):
             return Repetition.HERE
         return Repetition.NEVER if self._pool.shared_dedupe else Repetition.UNLESS_UNTAKEN
 
@@ -298,7 +299,8 @@ class UpstreamTask:
             self._attempts = list(notes.attempts)
             self._round = len(self._attempts)
         if (notes.member or notes.task) and pool.find_route(notes) is not None:
-            self._ids.load_context(notes.context)
+            if notes.context:
+                self._ids.load_context(notes.context)
             return
         unsent = run.epoch == 1 or bool(run.notes.get("waits"))
         if notes.task or (notes.member and not unsent):
@@ -414,7 +416,8 @@ class UpstreamTask:
 
         If the run is canceled before that, the upstream's task is canceled once the upstream names it.
         """
-        route, first = self._route, asyncio.get_running_loop().create_task(_read_next(batches))
+        # No branch of the run begins with it, as one would with a task of the loop's own: it says nothing.
+        route, first = self._route, asyncio.Task(_read_next(batches), loop=asyncio.get_running_loop())
         try:
             return await asyncio.shield(first)
         except asyncio.CancelledError:
