@@ -78,6 +78,14 @@ TURNS = 64
 TURN_MAX_S = 0.25
 """The longest turn of the wheel."""
 
+LENGTH_DIGITS_MAX = 9
+"""The most digits of a Content-Length in a head that is recognised."""
+
+LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,9})\r\n", re.IGNORECASE)
+
+HOP_HEADERS = frozenset({b"expect", b"transfer-encoding", b"upgrade"})
+"""Headers by which a request is more than its head and the bytes that its Content-Length counts."""
+
 HOST = re.compile(
     rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._~%-]+)?\])(?::[0-9]{0,5})?", re.ASCII
 )
@@ -108,6 +116,53 @@ class Malformed(Exception):
     def __init__(self, text: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
         super().__init__(text)
         self.status = status
+
+
+class KnownHead(Struct):
+    """A head that was parsed and checked, as the bytes `before` and `after` the digits of its Content-Length.
+
+    Clients send the same head with every request, but for those digits. `hits` counts how often it came again.
+    """
+
+    before: bytes
+    after: bytes
+    method: str
+    target: RequestTarget
+    header_list: list[Header]
+    headers: dict[bytes, bytes]
+    hits: int = 0
+
+    def find_body(self, data: bytes) -> int:
+        """Where the body begins, if `data` is one request with this head and the whole body; else 0."""
+        before, after = self.before, self.after
+        if not data.startswith(before):
+            return 0
+        begin = len(before)
+        end = data.find(b"\r", begin, begin + LENGTH_DIGITS_MAX + 1)
+        if end < 0 or not data.startswith(after, end):
+            return 0
+        digits, body = data[begin:end], end + len(after)
+        return body if digits.isdigit() and int(digits) == len(data) - body else 0
+
+    def headers_of(self, length: bytes) -> tuple[list[Header], dict[bytes, bytes]]:
+        """The headers of a request with this head and that Content-Length."""
+        if length != self.headers[b"content-length"]:
+            self.headers = {**self.headers, b"content-length": length}
+            self.header_list = [(name, self.headers[name]) for name, _ in self.header_list]
+        return self.header_list, self.headers
+
+
+def learn_head(data: bytes, exchange: AsgiExchange) -> KnownHead | None:
+    """The head of a request that is all of `data`, if another one may be recognised by it."""
+    headers, length = exchange.headers, LENGTH.search(data)
+    if length is None or exchange.version != "1.1" or not exchange.keep_alive or HOP_HEADERS & headers.keys():
+        return None
+    head_end = data.find(b"\r\n\r\n") + 4
+    once = len(headers) == len(exchange.header_list) and headers.get(b"content-length") == length[1]
+    if not once or length.end() > head_end or int(length[1]) != len(data) - head_end:
+        return None
+    before, after = data[: length.start(1)], data[length.end(1) : head_end]
+    return KnownHead(before, after, exchange.method, exchange.target, exchange.header_list, dict(headers))
 
 
 class Refusal(Struct, frozen=True):
@@ -240,6 +295,7 @@ class ServerConnection(asyncio.Protocol):
         "_headers",
         "_heading",
         "_host",
+        "_known",
         "_loop",
         "_newest",
         "_own_seat",
@@ -283,6 +339,8 @@ class ServerConnection(asyncio.Protocol):
         """The Host of the last request, which was checked."""
         self._target = NO_REQUEST_TARGET
         """The target of the last request."""
+        self._known: KnownHead | None = None
+        """The head of an earlier request. One that comes again is not parsed, which saves a tenth of a GetTask."""
         self._newest: AsgiExchange | None = None
         """The last request whose head has come."""
         self._answering: AsgiExchange | None = None
@@ -393,6 +451,40 @@ class ServerConnection(asyncio.Protocol):
             self._unread += data
             self._pause_reading()
             return
+        known, newest = self._known, self._newest
+        between = self._answering is None and not (self._heading or (newest is not None and newest.arriving))
+        if known is not None and between and len(data) <= SLICE_BYTES and (body := known.find_body(data)):
+            self._recognise(known, data, body)
+            return
+        self._parse(data)
+        exchange = self._newest
+        if exchange is None or exchange is newest or exchange.arriving or self._waiting or not between:
+            return
+        if known is None or known.hits:  # heads that never come again are not learned one after the other
+            self._known = learn_head(data, exchange) or known
+
+    def _recognise(self, known: KnownHead, data: bytes, body: int) -> None:
+        """Answer a request whose head is known, and whose body begins at `body`."""
+        known.hits += 1
+        header_list, headers = known.headers_of(data[len(known.before) : body - len(known.after)])
+        exchange = self._newest = AsgiExchange(
+            self,
+            self._loop,
+            known.method,
+            "1.1",
+            known.target,
+            header_list,
+            headers,
+            keep_alive=not self._shared.retiring,
+            continues=False,
+        )
+        if body < len(data):
+            exchange.add(data[body:])
+        exchange.end_body()
+        self._head_bytes = 0
+        self._answer(exchange)
+
+    def _parse(self, data: bytes) -> None:
         at, view = 0, data if len(data) <= SLICE_BYTES else memoryview(data)
         while at < len(data):
             if self._waiting:
@@ -742,7 +834,7 @@ class ServerConnection(asyncio.Protocol):
         """Drop what the next request makes anew. Returns False, and does nothing, in the middle of a request."""
         if self._heading or (self._newest is not None and self._newest.arriving):
             return False
-        self._parser = self._host = None
+        self._parser = self._host = self._known = None
         self._headers, self._url, self._target = NO_HEADERS, b"", NO_REQUEST_TARGET
         if self._answering is None:
             self._newest = None

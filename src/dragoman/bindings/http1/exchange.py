@@ -238,7 +238,7 @@ class AsgiExchange:
             "raw_path": target.raw_path,
             "query_string": target.query,
             "root_path": "",
-            "headers": self.header_list,
+            "headers": list(self.header_list),
             "client": client,
             "server": server,
         }
