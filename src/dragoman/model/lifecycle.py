@@ -161,9 +161,9 @@ class Fold:
         """A copy of this fold with more events, which does not change this one. The text is joined once, not twice."""
         if self._base is not None:
             self._take_apart(self._base)
-        ahead = Fold(self._head)
+        ahead = Fold.__new__(Fold)
+        ahead._head, ahead._made, ahead._base, ahead._progress = self._head, self._made, None, self._progress
         ahead.seq, ahead.status, ahead.duration_ms, ahead.usage = self.seq, self.status, self.duration_ms, self.usage
-        ahead._progress = self._progress
         ahead.note = self.note
         ahead.unreadable = self.unreadable
         ahead.wakes_on_message = self.wakes_on_message
@@ -171,8 +171,7 @@ class Fold:
         ahead.revised = self.revised
         ahead.waited_ms = self.waited_ms
         ahead._history = list(self._history)
-        for key, pile in self._artifacts.items():
-            ahead._artifacts[key] = pile.copy()
+        ahead._artifacts = {key: pile.copy() for key, pile in self._artifacts.items()} if self._artifacts else {}
         for seq, event in enumerate(events, self.seq + 1):
             ahead.add(seq, event)
         return ahead

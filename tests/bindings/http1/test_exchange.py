@@ -287,3 +287,23 @@ async def test_a_whole_answer_waits_for_a_slow_reader_and_reaches_none_that_left
     exchange.disconnect()
     assert exchange.send_whole(200, [FOUR], b"body")
     assert (written.writes, written.answers) == ([], [])
+
+
+@pytest.mark.parametrize("kind", [b"application/json", b"application/a2a+json", b"text/html"])
+@pytest.mark.parametrize("method", ["POST", "HEAD"])
+@pytest.mark.parametrize("keep_alive", [True, False])
+async def test_a_whole_answer_of_json_is_as_any_other(kind: bytes, method: str, keep_alive: bool) -> None:
+    headers = [(b"content-type", kind), (b"content-length", b"4")]
+    whole, written = exchanged(method, keep_alive=keep_alive)
+    assert whole.send_whole(200, headers, b"body")
+    exchange, by_pieces = exchanged(method, keep_alive=keep_alive)
+    await start(exchange, *headers)
+    await send(exchange, b"body")
+    assert written.writes == by_pieces.writes
+    assert (whole.started, whole.complete, written.answers) == (True, True, [whole])
+
+
+async def test_a_whole_answer_has_the_length_that_it_says() -> None:
+    exchange, _ = exchanged()
+    with pytest.raises(RuntimeError, match="shorter"):
+        exchange.send_whole(200, [(b"content-type", b"application/json"), (b"content-length", b"5")], b"body")

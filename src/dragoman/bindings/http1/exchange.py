@@ -12,7 +12,7 @@ Invariant: the bytes of an answer are written in the order in which they were se
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -29,6 +29,12 @@ JOINED_BYTES = 65_536
 """Data longer than this is written by itself, because joining copies it."""
 
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+JSON_LINES: Mapping[Header, bytes] = {
+    (b"content-type", kind): b"content-type: %s\r\ncontent-length: " % kind
+    for kind in (b"application/json", b"application/a2a+json")
+}
+"""The lines of an answer of JSON by its first header, as far as the digits of its length, which is its second one."""
+
 BODILESS = frozenset({204, 304})
 """Statuses whose answers have no body (RFC 9110 §6.4.1)."""
 
@@ -204,7 +210,7 @@ class AsgiExchange:
             return None
         return self._take()
 
-    def send_whole(self, status: int, headers: Iterable[Header], body: bytes) -> bool:
+    def send_whole(self, status: int, headers: Sequence[Header], body: bytes) -> bool:
         """Send an answer. Returns False if it has to wait for the reader. Raises RuntimeError as `send` does."""
         if self.disconnected:
             return True
@@ -212,6 +218,18 @@ class AsgiExchange:
             return False
         if self.started:
             raise RuntimeError("an answer does not follow what was sent before")
+        lines = JSON_LINES.get(headers[0]) if status == 200 and len(headers) == 2 else None
+        if lines is not None and self.keep_alive and self.method != "HEAD":
+            name, length = headers[1]
+            if name == b"content-length" and length == b"%d" % len(body):  # almost every answer: in a third of the time
+                self.started = self.complete = True
+                self._continues = False
+                write, date = self._carrier.write, self._carrier.date
+                write(b"".join((STATUS_LINES[200], date, lines, length, b"\r\n\r\n", body)))
+                if self._waiter is not None:
+                    self._wake()
+                self._carrier.answered(self)
+                return True
         self._start(status, headers)
         self._send_body(body, more=False)
         return True

@@ -27,6 +27,7 @@ from enum import Enum, auto
 from msgspec.structs import replace
 
 from dragoman.engine.api import Ended, Reject, Run, Runner
+from dragoman.engine.bounds import PART_BYTES
 from dragoman.engine.effects import StopOverdue
 from dragoman.engine.log import Log
 from dragoman.engine.observer import Execution
@@ -315,7 +316,8 @@ class TaskRun:
             imposed = self._failure
             try:
                 said = closing(self.head, end.state, now_ms, end.parts, end.reason, used, end.retry_after_s)
-                writer.put(said, now_ms)
+                plain = said.message is None and used is None
+                writer.put(said, now_ms, weight=PART_BYTES if plain else 0)
             except (TypeError, ValueError) as error:
                 self._failure = agent_error(self.head, "gave out what cannot be written", error)
             while (commit := writer.next_commit()) is not None:

@@ -107,7 +107,7 @@ class RunWriter:
         if not weight:
             check_types(type(event).__name__, event)
         if type(event) is StatusChanged:
-            size = PART_BYTES if event.message is None else weigh(event)
+            size = weight or (PART_BYTES if event.message is None else weigh(event))
             if event.state not in FOLLOWS[self.state]:
                 return False
             if self.state in INTERRUPTED:

@@ -291,7 +291,7 @@ class TaskSink:
         if self.writer.state is TaskState.SUBMITTED:
             now_ms = self._services.clock.now_ms()
             said = StatusChanged(TaskState.WORKING, timestamp(now_ms))
-            self.writer.put(said, now_ms, quietly=self._traits.speaks_soon)
+            self.writer.put(said, now_ms, weight=PART_BYTES, quietly=self._traits.speaks_soon)
 
     async def stop_spending(self, budget: str) -> None:
         """See `engine.effects.SpendingRun`."""

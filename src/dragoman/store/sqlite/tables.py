@@ -273,9 +273,8 @@ class Tables:
         if self.usage:
             used: list[tuple[object, ...]] = []
             for by, runs in self.usage.items():
-                numbers = runs[0].numbers
-                for run in runs[1:]:
-                    numbers = tuple(min(a + b, TOKENS_MAX) for a, b in zip(numbers, run.numbers, strict=True))
+                columns = zip(*[run.numbers for run in runs], strict=True)
+                numbers = [min(sum(column), TOKENS_MAX) for column in columns]
                 used.append((*by, "", 0, *numbers))
             if len(used) == 1:
                 self.cursor.execute(self.one_row["add_usage"], used[0])
