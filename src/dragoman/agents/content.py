@@ -44,6 +44,9 @@ READABLE_DEPTH = DEPTH_MAX - 8
 TOO_DEEP = "(nested too deeply to be shown)"
 """The text in place of what is nested deeper than that."""
 
+PARTS_ALONE = {Part}
+"""The types of the items of most tuples that agents return: a caller's own parts."""
+
 _FORM = Bounds(max_text=maxsize)
 """The checks of the form of content. Its run checks how long the texts are, because it knows the setting."""
 
@@ -58,6 +61,8 @@ def parts_of(content: object, *, media_type: str | None = None, filename: str | 
 
     Raises TypeError for anything else, and ValueError for a Part that does not hold exactly one thing.
     """
+    if type(content) is tuple and set(map(type, content)) == PARTS_ALONE and media_type is filename is None:
+        return tuple([_sound(part, "part") for part in content])
     match content:
         case str():
             plain = type(content) is str and content.isascii()

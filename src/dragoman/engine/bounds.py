@@ -85,6 +85,8 @@ class Bounds(Struct, frozen=True):
         """Check a part. The fields that belong to the store are taken out of it."""
         if type(part) is not Part:
             raise TypeError(f"{argument} must be a Part, not {type_name(part)}")
+        if self._is_plain(part):
+            return part
         held = [name for name in ("text", "raw", "url") if getattr(part, name) is not None]
         data = part.data
         if data is not UNSET:
@@ -109,6 +111,15 @@ class Bounds(Struct, frozen=True):
             media_type=name_or_none(f"{argument}.media_type", part.media_type),
             metadata=self.metadata(f"{argument}.metadata", part.metadata),
         )
+
+    def _is_plain(self, part: Part) -> bool:
+        """Whether a part is a sound text of ASCII and nothing else, as most parts are."""
+        text = part.text
+        if type(text) is not str or len(text) > self.max_text or not text.isascii():
+            return False
+        if part.raw is not None or part.url is not None or part.data is not UNSET or part.metadata is not None:
+            return False
+        return part.media_type is None and part.filename is None and part.blob is None and part.file is None
 
     def weigh_plain(self, artifact: Artifact) -> int:
         """About how many bytes a chunk of nothing but text takes; 0 if it needs `artifact`, as every other one does.
