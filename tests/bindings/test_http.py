@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from dragoman.bindings.http import HttpRequest, error_response, is_json, read_json, send_response
 from dragoman.bindings.limits import BODIES_AT_ONCE, LARGE_BYTES, Offload, make_limits
+from dragoman.bindings.request import Parameters, RepeatedHeaders, Request, read_parameters
 from dragoman.model.errors import PayloadTooLarge
 from tests.bindings.conftest import DEADLINE_S, V1, Site, message, site
 
@@ -266,3 +267,16 @@ async def test_a_large_body_is_put_together_beside_the_loop(pieces: int, jobs: i
     request = HttpRequest("POST", headers, list(headers.items()), receive=receive, path="/")
     assert await read_json(request, limits) == b"".join(bytes([n]) * 1000 for n in range(pieces))
     assert (offload.jobs, limits.arriving.bytes, request.size) == (jobs, 0, pieces * 1000)
+
+
+def repeated(headers: RepeatedHeaders, query: bytes = b"") -> Parameters:
+    return read_parameters(Request("POST", headers, list(headers.items()), query=query))
+
+
+def test_headers_that_come_again_are_read_once_and_a_query_each_time() -> None:
+    headers = RepeatedHeaders({b"a2a-version": b"1.0", b"idempotency-key": b"k"})
+    first = repeated(headers)
+    assert first == Parameters(version="1.0", idempotency_key="k")
+    assert repeated(headers) is first
+    assert repeated(headers, b"since=7") == Parameters(version="1.0", idempotency_key="k", after="7")
+    assert repeated(headers) is first

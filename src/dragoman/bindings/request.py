@@ -171,13 +171,27 @@ class Parameters(Struct, frozen=True):
     traceparent: str | None = None
 
 
+class RepeatedHeaders(dict[bytes, bytes]):
+    """The headers of a request that come again with the next ones of its connection, and what was read of them."""
+
+    parameters: Parameters | None = None
+
+
 def read_parameters(request: Request) -> Parameters:
-    """Read the parameters of a request.
+    """Read the parameters of a request, once for headers that come again.
 
     The query names the version (A2A 1.0 §3.6.1) and the last event seen for clients that cannot set a header. A
     malformed `traceparent` is ignored (W3C Trace Context §4.3). Raises InvalidParams for a query with too many fields.
     """
     headers = request.headers
+    if type(headers) is not RepeatedHeaders or request.query:
+        return _read_parameters(request, headers)
+    if headers.parameters is None:
+        headers.parameters = _read_parameters(request, headers)
+    return headers.parameters
+
+
+def _read_parameters(request: Request, headers: Mapping[bytes, bytes]) -> Parameters:
     texts = {name: headers[name].decode("latin-1").strip() for name in PARAMETERS & headers.keys()}
     declared: tuple[str, ...] = ()
     for name in EXTENSIONS:

@@ -58,7 +58,7 @@ from dragoman.bindings.http1.exchange import (
     RequestTarget,
 )
 from dragoman.bindings.limits import SLOWEST_BYTES_PER_S
-from dragoman.bindings.request import Header
+from dragoman.bindings.request import Header, RepeatedHeaders
 from dragoman.bindings.timer_wheel import Bucket, TimerWheel
 from dragoman.net.http1 import HEAD_BYTES_MAX, transfer_codings
 from dragoman.telemetry.coalescing import about
@@ -129,7 +129,7 @@ class KnownHead(Struct):
     method: str
     target: RequestTarget
     header_list: list[Header]
-    headers: dict[bytes, bytes]
+    headers: RepeatedHeaders
     hits: int = 0
 
     def find_body(self, data: bytes) -> int:
@@ -147,7 +147,7 @@ class KnownHead(Struct):
     def headers_of(self, length: bytes) -> tuple[list[Header], dict[bytes, bytes]]:
         """The headers of a request with this head and that Content-Length."""
         if length != self.headers[b"content-length"]:
-            self.headers = {**self.headers, b"content-length": length}
+            self.headers = RepeatedHeaders({**self.headers, b"content-length": length})
             self.header_list = [(name, self.headers[name]) for name, _ in self.header_list]
         return self.header_list, self.headers
 
@@ -162,7 +162,7 @@ def learn_head(data: bytes, exchange: AsgiExchange) -> KnownHead | None:
     if not once or length.end() > head_end or int(length[1]) != len(data) - head_end:
         return None
     before, after = data[: length.start(1)], data[length.end(1) : head_end]
-    return KnownHead(before, after, exchange.method, exchange.target, exchange.header_list, dict(headers))
+    return KnownHead(before, after, exchange.method, exchange.target, exchange.header_list, RepeatedHeaders(headers))
 
 
 class Refusal(Struct, frozen=True):
