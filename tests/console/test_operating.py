@@ -11,7 +11,7 @@ from playwright.async_api import Browser, expect
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.principal import AccessRole
-from tests.console.browser import console
+from tests.console.browser import axe, console
 from tests.console.site import Site, moment, open_task, serving_site
 from tests.kit.places import add_keys, sqlite_url
 
@@ -38,6 +38,26 @@ async def test_tasks_are_sorted_and_the_address_holds_the_order(browser: Browser
         await expect(words).to_have_text(["one", "two"])
         await page.get_by_label("Order").select_option("Newest made first")
         await expect(words).to_have_text(["two", "one"])
+
+
+async def test_of_two_operators_the_first_answer_counts_and_the_second_is_told_whose(
+    browser: Browser, site: Site
+) -> None:
+    await site.send("asks", {"text": "to be answered"})
+    async with console(browser, site.url, site.token) as (one, _), console(browser, site.url, site.token) as (two, _):
+        for page in (one, two):
+            await expect(page).to_have_title("(1) Overview · Dragoman")
+            await page.get_by_role("link", name="Inbox 1 waiting").click()
+            await expect(page.get_by_role("listitem").filter(has_text="to be answered")).to_contain_text("Which way?")
+        await two.get_by_role("textbox", name="Answer").fill("right")
+        await one.get_by_role("textbox", name="Answer").fill("left")
+        await one.get_by_role("textbox", name="Answer").press("Enter")
+        await expect(one.get_by_text("Nothing waits for a person")).to_be_visible()
+        await expect(one).to_have_title("Inbox · Dragoman")
+        await expect(two.get_by_text("This question needs no answer any more")).to_be_visible()
+        await two.get_by_role("button", name="Answer", exact=True).click()
+        await expect(two.get_by_role("alert")).to_contain_text("operator:local has answered this question already")
+        assert await axe(two) == []
 
 
 async def test_a_task_is_sent_again(browser: Browser, used_site: Site) -> None:

@@ -407,6 +407,12 @@ REQUESTS: dict[str, Kind] = {
         keeper_is_alive=BOTH,
         agent=AGENTS,
     ),
+    "OperatorAnswer to one question": Kind(
+        lambda place, task, facts: send(place, task, facts, "op"),
+        run=("none", "asks under the lease"),
+        agent=AGENTS,
+        answers=("this question", "another question"),
+    ),
     "NoteCancel": Kind(note_cancel, lease=LEASES, keeper=KEEPERS),
     "AddWebhook": Kind(join, lease=LEASES, keeper=KEEPERS, webhooks=(1, 19, 20)),
     "UseClaim": Kind(

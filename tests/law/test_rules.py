@@ -109,8 +109,9 @@ def request_of(name: str, facts: Facts) -> Request:
                 return AddMessage(received, one_message=one, in_order=attached, answers=answers)
             place = "configuration.taskPushNotificationConfig.id"
             return AddMessage(received, push=push, in_order=attached, webhooks=facts["webhooks"] + 1, place=place)
-        case "OperatorAnswer":
-            return OperatorAnswer(received, Intervened("op", "answer", AT))
+        case "OperatorAnswer" | "OperatorAnswer to one question":
+            answers = ANSWERS[facts.get("answers", "whatever is asked")]
+            return OperatorAnswer(received, Intervened("op", "answer", AT), answers=answers)
         case "NoteCancel":
             return NoteCancel(Intervened("op", "cancel", AT))
         case "AddWebhook":

@@ -8,8 +8,8 @@ from dragoman.admin.agents import AGENT_QUESTIONS
 from dragoman.admin.question import AnyQuestion
 
 QUESTIONS: tuple[AnyQuestion, ...] = (
-    *(tasks.LIST_TASKS, tasks.LIST_CONVERSATIONS, tasks.CANCEL_TASKS, tasks.CANCEL_TASK, tasks.ANSWER_TASK),
-    *(tasks.SEND_AGAIN, tasks.DELETE_TASKS, tasks.DELETE_TASK, tasks.SHOW_TASK, logs.READ_LOG),
+    *(tasks.LIST_TASKS, tasks.LIST_CONVERSATIONS, tasks.LIST_INBOX, tasks.CANCEL_TASKS, tasks.CANCEL_TASK),
+    *(tasks.ANSWER_TASK, tasks.SEND_AGAIN, tasks.DELETE_TASKS, tasks.DELETE_TASK, tasks.SHOW_TASK, logs.READ_LOG),
     *(
         overview.FOLLOW_CHANGES,
         logs.READ_CONTENT,

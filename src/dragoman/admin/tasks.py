@@ -12,6 +12,7 @@ from dragoman.admin.question import Column, Question
 from dragoman.model.acting_chain import Chain
 from dragoman.model.errors import InvalidParams
 from dragoman.model.lifecycle import SPELLED
+from dragoman.model.message import Message
 from dragoman.model.parts import TEXT_CHARACTERS
 from dragoman.model.task import TERMINAL, Phase, Progress, TaskState, Usage
 
@@ -227,12 +228,42 @@ class AnswerPart(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkno
 class TaskAnswer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An answer to a task that waits for its caller: `parts`, or `approve`, true or false, if it asks for approval.
 
-    `reason` goes into the task's log, and after a refusal to the agent.
+    `reason` goes into the task's log, and after a refusal to the agent. `question` is the id of the message that asks:
+    the answer counts only while that question is open. Whoever is too late is told who has answered it.
     """
 
     parts: tuple[AnswerPart, ...] = ()
     approve: bool | None = None
     reason: Reason = ""
+    question: Annotated[str, Meta(max_length=1000)] = ""
+
+
+class InboxQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The tasks that wait for a person, at most `limit` after `cursor`. With `limit` 0 they are only counted."""
+
+    limit: Annotated[int, Meta(ge=0, le=100)] = 25
+    cursor: str = ""
+
+
+class InboxLine(Struct, frozen=True, kw_only=True):
+    """A task that waits for a person, since `task.status_at`. `asks` for a word, for approval, or that its caller signs
+    in; `question` is the message that asks, null if it cannot be read."""
+
+    task: TaskLine
+    asks: Literal["question", "approval", "sign-in"]
+    question: Message | None = None
+
+
+class Inbox(Struct, frozen=True, kw_only=True):
+    """A page of the tasks that wait for a person, the one that has waited longest first. `total` counts those on all
+    pages. `next_cursor` is empty on the last page.
+
+    A delegated task whose question another task passes on is left out: the answer to that one reaches it.
+    """
+
+    waiting: tuple[InboxLine, ...]
+    total: int
+    next_cursor: str = ""
 
 
 class SentAgain(Struct, frozen=True, kw_only=True):
@@ -404,6 +435,16 @@ CANCEL_TASK = Question(
     optional=True,
     answer=ChangedTask,
     action="tasks.cancel",
+)
+LIST_INBOX = Question(
+    name="listInbox",
+    of_teams=True,
+    path="/inbox",
+    summary="List the tasks that wait for a person, with what they ask, the longest waiting first.",
+    given=InboxQuery,
+    answer=Inbox,
+    action="inbox.list",
+    shared=True,
 )
 ANSWER_TASK = Question(
     name="answerTask",

@@ -481,7 +481,7 @@ class Intake:
                     answers=answers,
                 )
             else:
-                request = OperatorAnswer(logged, policy.intervention(call, "answer", now_ms), dedupe)
+                request = OperatorAnswer(logged, policy.intervention(call, "answer", now_ms), dedupe, answers)
             decision = decide(self._leases.view(log, keeper), request, now_ms)
             addressee = None if decision is None else decision.holder
             goes_on = decision is not None and decision.goes_on

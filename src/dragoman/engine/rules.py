@@ -150,11 +150,13 @@ class AddMessage(Struct, frozen=True):
 
 
 class OperatorAnswer(Struct, frozen=True):
-    """An operator's answer in the caller's place, and the word in the log that says so."""
+    """An operator's answer in the caller's place, and the word in the log that says so. `answers` is as in
+    `AddMessage`."""
 
     received: MessageReceived
     intervened: Intervened
     dedupe: Dedupe | None = None
+    answers: str = ""
 
 
 class NoteCancel(Struct, frozen=True):
@@ -472,6 +474,7 @@ LAW: Mapping[type[Request], tuple[LawRule, ...]] = {
         LawRule(ASKED, writes=(E.MESSAGE, E.GOES_ON), lease=LeaseChange.RESUMED),
     ),
     OperatorAnswer: (
+        LawRule(ANY, (F.ANSWERS_ANOTHER,), refusal=RefusalReason.ANSWERS_ANOTHER),
         LawRule(AT_WORK | ENDED, refusal=RefusalReason.WAITS_FOR_NO_ANSWER),
         LawRule(ASKED, (F.KEPT_ELSEWHERE,), writes=(E.INTERVENTION, E.MESSAGE, E.GOES_ON), lease=LeaseChange.OFFERED),
         LawRule(ASKED, (F.SERVED_HERE,), writes=(E.INTERVENTION, E.MESSAGE, E.GOES_ON), lease=LeaseChange.TAKEN),

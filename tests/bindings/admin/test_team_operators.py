@@ -58,6 +58,7 @@ class Row(NamedTuple):
 QUESTIONS: dict[str, Row] = {
     "listTasks": Row("filtered"),
     "listConversations": Row("filtered"),
+    "listInbox": Row("filtered"),
     "cancelTasks": Row("filtered", body={"principal": "{principal}"}),
     "cancelTask": Row("own", "task", body={}),
     "answerTask": Row("own", "task", body={"parts": [{"text": "blue"}]}),

@@ -81,7 +81,7 @@ class Inspector:
         Raises InvalidParams for a foreign cursor and for filters that do not go with the order, or StoreError.
         """
         chosen = _order(wanted)
-        before = _read_cursor(wanted.cursor, chosen) if wanted.cursor else None
+        before = read_cursor(wanted.cursor, chosen) if wanted.cursor else None
         now_ms = self._clock.now_ms()
         if chosen in BY_CREATION:
             return await self._search(wanted, chosen, None if before is None else before[0], now_ms)
@@ -104,8 +104,8 @@ class Inspector:
         rows = [row for row in listed.rows if until_ms is None or row.status_ms < until_ms]
         last = rows[-1] if listed.more and rows and len(rows) == len(listed.rows) else None
         return TaskLines(
-            tasks=tuple(self._line(row, now_ms) for row in rows),
-            next_cursor="" if last is None else _cursor(last.status_ms, chosen, last.head.id),
+            tasks=tuple(self.line(row, now_ms) for row in rows),
+            next_cursor="" if last is None else page_cursor(last.status_ms, chosen, last.head.id),
             total=None if until_ms is not None else listed.total,
         )
 
@@ -134,8 +134,8 @@ class Inspector:
             if after is None or len(found) == wanted.limit:
                 break
         return TaskLines(
-            tasks=tuple(self._line(row, now_ms) for row in found),
-            next_cursor="" if after is None else _cursor(after, order),
+            tasks=tuple(self.line(row, now_ms) for row in found),
+            next_cursor="" if after is None else page_cursor(after, order),
         )
 
     async def show(self, task_id: str) -> TaskReport:
@@ -155,7 +155,7 @@ class Inspector:
         )
         said = record.status.message
         return TaskReport(
-            task=self._line(row, self._clock.now_ms()),
+            task=self.line(row, self._clock.now_ms()),
             mount=stored.head.mount,
             seq=stored.seq,
             epoch=stored.epoch,
@@ -187,7 +187,8 @@ class Inspector:
         logged = (await self._store.read(task_id, after, LOG_BYTES))[:limit]
         return Timeline(events=tuple(map(timeline_entry, logged)), **page_facts(logged, after, seq, state))
 
-    def _line(self, row: TaskRow, now_ms: int) -> TaskLine:
+    def line(self, row: TaskRow, now_ms: int) -> TaskLine:
+        """A task as lists show it."""
         head = row.head
         return TaskLine(
             id=head.id,
@@ -256,11 +257,12 @@ def _order(wanted: TaskQuery) -> TaskOrder:
     return order
 
 
-def _cursor(number: int, order: TaskOrder, task_id: str = "") -> str:
+def page_cursor(number: int, order: TaskOrder, task_id: str = "") -> str:
+    """The cursor of the page after a task, whose number or time comes first."""
     return page_token(number, f"{order}/{task_id}")
 
 
-def _read_cursor(cursor: str, order: TaskOrder) -> tuple[int, str]:
+def read_cursor(cursor: str, order: TaskOrder) -> tuple[int, str]:
     """The number and the id in a cursor. Raises InvalidParams if it is not of a list in this order."""
     number, place = read_page_token(cursor)
     made_in, _, task_id = place.partition("/")

@@ -19,6 +19,7 @@ from dragoman.engine.admin.delegation_tree import DelegationTrees
 from dragoman.engine.admin.deliveries import DeliveryAdministration
 from dragoman.engine.admin.feeds import LogFeed, follow_log
 from dragoman.engine.admin.folded_places import FoldedPlaces, Linked
+from dragoman.engine.admin.inbox import list_inbox
 from dragoman.engine.admin.inspection import Inspector
 from dragoman.engine.admin.keys import KeyChanges, Mint
 from dragoman.engine.admin.moments import read_moment
@@ -86,16 +87,17 @@ class OperatorDesk:
         self._switches = SwitchChanges(store, records)
         webhooks = DeliveryAdministration(store, announcer)
         stored = stored_answers(store, inspector, keys, webhooks, prices, PrincipalExporter(store, blobs), rules)
-        served = self._served_answers(places, Overview(store, pulse, jobs, operated.figures))
+        served = self._served_answers(places, inspector, Overview(store, pulse, jobs, operated.figures))
         self._answers = Answers(stored | served | (further or {}), notes, SharedReads())
 
-    def _served_answers(self, places: FoldedPlaces, figures: Overview) -> Functions:
+    def _served_answers(self, places: FoldedPlaces, inspector: Inspector, figures: Overview) -> Functions:
         """The functions of the questions that only a server answers."""
         store, changes = self._store, self.tasks
         trees = DelegationTrees(store)
         return dict(
             (
                 bind(tasks.LIST_CONVERSATIONS, lambda asked: list_conversations(store, asked.given)),
+                bind(tasks.LIST_INBOX, lambda asked: list_inbox(places, inspector, asked.given)),
                 bind(
                     logs.READ_CONTENT,
                     lambda asked: read_content(places, asked.id, asked.given.after, asked.given.limit),

@@ -32,12 +32,14 @@ from dragoman.admin.tasks import (
     state_word,
 )
 from dragoman.engine.admin.access import AccessNotes, Operator
+from dragoman.engine.admin.folded_places import LOG_BYTES
 from dragoman.engine.admin.inspection import Inspector
 from dragoman.engine.admin.playback import find_head
 from dragoman.engine.admin.task_batches import change_each
 from dragoman.engine.handler import Handler
 from dragoman.engine.operated_tasks import OperatedTasks
 from dragoman.model.errors import InvalidParams, TaskNotCancelable, TaskNotFound, UnsupportedOperation
+from dragoman.model.events import Intervened, MessageReceived, StatusChanged
 from dragoman.model.ids import new_id
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message, Part, Role
@@ -72,10 +74,36 @@ class TaskChanges:
         self._notes = notes
 
     async def answer(self, operator: Operator, task_id: str, answer: TaskAnswer) -> ChangedTask:
-        """Answer a task that is input-required or auth-required. Returns it as it goes on. Raises A2AError."""
+        """Answer a task that is input-required or auth-required. Returns it as it goes on.
+
+        Raises A2AError, whose text says who has answered the question if somebody was quicker.
+        """
         message = Message(message_id=new_id(), role=Role.USER, task_id=task_id, parts=_parts(answer))
-        send = SendMessage(message=message, return_immediately=True, history_length=0)
-        return await self._call(operator, task_id, send, answer.reason)
+        send = SendMessage(message=message, return_immediately=True, history_length=0, answers=answer.question)
+        try:
+            return await self._call(operator, task_id, send, answer.reason)
+        except UnsupportedOperation:
+            quicker = await self._find_answer(task_id, answer.question) if answer.question else ""
+            if not quicker:
+                raise
+            raise UnsupportedOperation(f"task {task_id}: {quicker}") from None
+
+    async def _find_answer(self, task_id: str, question: str) -> str:
+        """Say who has answered a question, or how its task has gone on without; empty if its log does not tell."""
+        asked, by, after = False, "", 0
+        while page := await self._store.read(task_id, after, LOG_BYTES):
+            after = page[-1].seq
+            for logged in page:
+                match logged.event:
+                    case StatusChanged(message=message) if message is not None and message.message_id == question:
+                        asked, by = True, ""
+                    case Intervened(operator=operator, action="answer") if asked:
+                        by = operator
+                    case MessageReceived(timestamp=at) if asked:
+                        return f"{by or 'its caller'} has answered this question already, at {at}"
+                    case StatusChanged(state=state, timestamp=at) if asked:
+                        return f"the question needs no answer any more: the task is {SPELLED[state]} since {at}"
+        return ""
 
     async def send_again(self, operator: Operator, task_id: str) -> SentAgain:
         """Send the first message of a task to its agent again, as a new task of the operator. Raises A2AError."""

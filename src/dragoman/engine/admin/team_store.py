@@ -100,6 +100,10 @@ class TeamStore:
         """See `Store`. A delegated task is of the team of its parent."""
         return await self._store.children(parent_id) if await self.has(parent_id) else ()
 
+    async def asking(self) -> tuple[TaskHead, ...]:
+        """See `Store`."""
+        return tuple(head for head in await self._store.asking() if head.team == self._members.team)
+
     async def list(self, query: ListQuery) -> Listed:
         """See `Store`."""
         whose = self._whose(query.owner)
