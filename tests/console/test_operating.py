@@ -60,6 +60,31 @@ async def test_of_two_operators_the_first_answer_counts_and_the_second_is_told_w
         assert await axe(two) == []
 
 
+async def test_one_search_finds_what_one_remembers_and_opens_it_by_keys(browser: Browser, site: Site) -> None:
+    task = await site.send("echo", {"text": "a needle in the hay"})
+    async with console(browser, site.url, site.token) as (page, _):
+        await page.keyboard.press("Control+k")
+        field = page.get_by_role("combobox", name="Search")
+        for words, kind in (
+            ("NEEDLE", "a needle in the hay"),
+            (task[-8:], "a needle in the hay"),
+            ("echo", "tasks of echo"),
+        ):
+            await field.fill(words)
+            await expect(page.get_by_role("option").first).to_contain_text(kind)
+        assert await axe(page) == []
+        await field.fill("needle")
+        await expect(page.get_by_role("option").first).to_contain_text(task)
+        await field.press("Enter")
+        await page.wait_for_url(f"**/tasks/{task}")
+        await expect(page).to_have_title("a needle in the hay · Dragoman")
+        await page.keyboard.press("?")
+        await page.get_by_label("Single keys are shortcuts").uncheck()
+        await page.keyboard.press("Escape")
+        await page.keyboard.press("/")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+
+
 async def test_a_task_is_sent_again(browser: Browser, used_site: Site) -> None:
     task = await used_site.send("echo", {"text": "once more"}, {"data": {"a": 1}})
     async with console(browser, used_site.url, used_site.token) as (page, _):

@@ -3,7 +3,7 @@
 Invariant: each name stands once. A path with a suffix stands before the one that would match it as an id.
 """
 
-from dragoman.admin import audit, budgets, keys, logs, overview, principals, switches, tasks, usage, webhooks
+from dragoman.admin import audit, budgets, keys, logs, overview, principals, search, switches, tasks, usage, webhooks
 from dragoman.admin.agents import AGENT_QUESTIONS
 from dragoman.admin.question import AnyQuestion
 
@@ -26,5 +26,6 @@ QUESTIONS: tuple[AnyQuestion, ...] = (
     *(switches.DRAIN_AGENT, switches.DISABLE_AGENT, switches.ENABLE_AGENT),
     *(switches.DRAIN_MEMBER, switches.DISABLE_MEMBER, switches.ENABLE_MEMBER),
     *(principals.EXPORT_PRINCIPAL, principals.DELETE_PRINCIPAL),
+    search.SEARCH,
     *AGENT_QUESTIONS,
 )

@@ -68,7 +68,7 @@ BODIES = {
 """The bodies of the operations that need one."""
 
 
-QUERIES = {"deleteTask": "?force=true", "exportPrincipal": "?principal=key:ops"}
+QUERIES = {"deleteTask": "?force=true", "exportPrincipal": "?principal=key:ops", "search": "?q=one"}
 
 
 def waiting_agent(name: str) -> Agent:

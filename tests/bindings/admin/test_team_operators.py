@@ -59,6 +59,7 @@ QUESTIONS: dict[str, Row] = {
     "listTasks": Row("filtered"),
     "listConversations": Row("filtered"),
     "listInbox": Row("filtered"),
+    "search": Row("filtered", query="?q={principal}"),
     "cancelTasks": Row("filtered", body={"principal": "{principal}"}),
     "cancelTask": Row("own", "task", body={}),
     "answerTask": Row("own", "task", body={"parts": [{"text": "blue"}]}),
@@ -426,7 +427,11 @@ async def test_lists_and_sums_are_equal_whatever_others_do(house: tuple[House, T
     reads = [
         each for each in routes() if QUESTIONS[each.name].gets == "filtered" and each.method == "GET" and each.answer
     ]
-    queries = {"listAudit": "?action=SendMessage", "exportPrincipal": f"?principal={ours.principal}"}
+    queries = {
+        "listAudit": "?action=SendMessage",
+        "exportPrincipal": f"?principal={ours.principal}",
+        "search": "?q=e&limit=50",
+    }
 
     async def read_all() -> dict[str, bytes]:
         found = {}

@@ -6,7 +6,7 @@ Whom it answers is decided before: see `engine.admin.administration`.
 
 from collections.abc import Callable, Collection, Mapping
 
-from dragoman.admin import logs, overview, principals, switches, tasks
+from dragoman.admin import logs, overview, principals, search, switches, tasks
 from dragoman.admin.logs import LogQuery
 from dragoman.admin.overview import UpstreamLines
 from dragoman.admin.question import Answer, Given, Question
@@ -27,6 +27,7 @@ from dragoman.engine.admin.overview import Overview, ServerFacts
 from dragoman.engine.admin.playback import read_content
 from dragoman.engine.admin.principal_deletion import PrincipalEraser
 from dragoman.engine.admin.principal_export import PrincipalExporter
+from dragoman.engine.admin.search import search_all
 from dragoman.engine.admin.shared_reads import SharedReads
 from dragoman.engine.admin.stored_answers import stored_answers
 from dragoman.engine.admin.switch_changes import SwitchChanges
@@ -97,6 +98,7 @@ class OperatorDesk:
         return dict(
             (
                 bind(tasks.LIST_CONVERSATIONS, lambda asked: list_conversations(store, asked.given)),
+                bind(search.SEARCH, lambda asked: search_all(store, inspector, self.facts, asked.given)),
                 bind(tasks.LIST_INBOX, lambda asked: list_inbox(places, inspector, asked.given)),
                 bind(
                     logs.READ_CONTENT,

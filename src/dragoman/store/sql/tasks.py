@@ -72,6 +72,7 @@ class TaskTable:
             query.limit,
             query.key,
             None if query.asleep is None else int(query.asleep),
+            query.anywhere,
             *team,
         )
         rows = await read_task_rows(found, self._heads)

@@ -20,7 +20,7 @@ ORDER BY t.task LIMIT 1 OFFSET $3::int - 1;
 
 -- name: searched
 -- The tasks that fit between two numbers, by 3 owner, 4 agent, 5 context, 6 state, 7 and 8 bounds of the status, 9 dialect,
--- 10 text, 12 key, 13 whether it is asleep, where null stands for any. `lower` changes the letters a to z alone, because of the collation.
+-- 10 text, 12 key, 13 whether it is asleep, 14 what is in an id, the context or the words, where null stands for any. `lower` changes the letters a to z alone, because of the collation.
 SELECT t.task, t.head, t.state, t.status_ms, t.holder, t.cancel, t.text, t.title
 FROM dragoman.tasks t JOIN dragoman.scopes s ON s.scope = t.scope
 WHERE t.task BETWEEN $1 AND $2 AND ($3::text IS NULL OR s.owner = $3) AND ($4::text IS NULL OR s.agent = $4)
@@ -30,6 +30,9 @@ WHERE t.task BETWEEN $1 AND $2 AND ($3::text IS NULL OR s.owner = $3) AND ($4::t
     AND ($13::int IS NULL OR CASE WHEN t.holder = 'asleep' THEN 1 ELSE 0 END = $13)
     AND ($10::text IS NULL OR strpos(lower(t.text), lower($10::text COLLATE "C")) > 0
         OR strpos(lower(t.title), lower($10::text COLLATE "C")) > 0)
+    AND ($14::text IS NULL OR strpos(t.id, $14) > 0 OR strpos(t.context, $14) > 0
+        OR strpos(lower(t.text), lower($14::text COLLATE "C")) > 0
+        OR strpos(lower(t.title), lower($14::text COLLATE "C")) > 0)
 
 -- name: search
 -- The newest of them, at most $11.
@@ -40,12 +43,12 @@ PIECE(searched) ORDER BY t.task DESC LIMIT $11;
 PIECE(searched) ORDER BY t.task LIMIT $11;
 
 -- name: search_team
--- The newest of those that are of the team $14.
-PIECE(searched) AND t.team = $14 ORDER BY t.task DESC LIMIT $11;
+-- The newest of those that are of the team $15.
+PIECE(searched) AND t.team = $15 ORDER BY t.task DESC LIMIT $11;
 
 -- name: search_team_oldest
 -- The oldest of these.
-PIECE(searched) AND t.team = $14 ORDER BY t.task LIMIT $11;
+PIECE(searched) AND t.team = $15 ORDER BY t.task LIMIT $11;
 
 -- name: children
 -- Heads of the tasks that a task delegated, did not detach, and that have not ended.
