@@ -4,7 +4,7 @@ Invariant: pure. A title has at most `TITLE_CHARACTERS` characters that are seen
 terminal or turns the direction of the text beside it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 from unicodedata import category
 
@@ -38,8 +38,6 @@ SEEN_SIGNS = frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u0890\u0891\u
 FILLERS = frozenset("\u034f\u115f\u1160\u2800\u3164\uffa0")
 """Characters that count as letters, marks or symbols, and are blank."""
 
-_MARK = TITLE_NOTE.encode()
-
 
 def title_line(text: str) -> str:
     """Return how `text` begins, as a title; empty if nothing in it is seen."""
@@ -67,6 +65,8 @@ def title_line(text: str) -> str:
 
 def asked_title(*metadata: Mapping[str, Any] | None) -> str:
     """Return the title that a caller gives in the metadata of a request and its message; empty if there is none."""
+    if not any(metadata):
+        return ""
     for name in (TITLE, "title"):
         for each in metadata:
             said = each.get(name) if each else None
@@ -75,12 +75,13 @@ def asked_title(*metadata: Mapping[str, Any] | None) -> str:
     return ""
 
 
-def noted_title(events: Sequence[Event], page: bytes) -> str:
-    """Return the last title that an agent gives in `events`, which are encoded in `page`; empty if there is none."""
-    if _MARK not in page:  # as in almost every page: no event is looked at
-        return ""
-    notes = [event.note[TITLE_NOTE] for event in events if isinstance(event, Noted) and TITLE_NOTE in event.note]
-    return title_line(notes[-1]) if notes else ""
+def noted_title(events: Iterable[Event]) -> str:
+    """Return the last title that an agent gives in `events`; empty if there is none."""
+    title = ""
+    for event in events:
+        if type(event) is Noted and TITLE_NOTE in event.note:  # costs less than `isinstance`, for every event
+            title = event.note[TITLE_NOTE]
+    return title_line(title) if title else ""
 
 
 def given_title(record: Record) -> str:

@@ -39,17 +39,17 @@ class Encoder:
         if any(map(_raw, every_part(events))):
             events, _, taken = files.take_out(None, head.id, events, None)
         holder = None if new.state in TERMINAL else new.holder
-        first, page = first_message(new.events), self._codec.encode(events)
+        first = first_message(new.events)
         return Creation(
             head.id,
             new,
             self._codec.numbers[new.state],
             int(new.holder is not None),
             holder,
-            page,
+            self._codec.encode(events),
             self._codec.encode(head),
             "" if first is None else beginning(first.parts),
-            noted_title(new.events, page) or asked_title(head.metadata, None if first is None else first.metadata),
+            noted_title(new.events) or asked_title(head.metadata, None if first is None else first.metadata),
             taken,
         )
 
@@ -69,7 +69,6 @@ class Encoder:
         if not small and any(map(_raw, every_part(events, kept))):
             events, kept, taken = files.take_out(find_equal, task_id, events, kept)
         terminal = append.state in TERMINAL
-        page = self._codec.encode(events)
         return Addition(
             task_id,
             append,
@@ -77,12 +76,12 @@ class Encoder:
             expected,
             terminal or (append.release and append.holder is None),
             append.wakes_ms if append.offered_ms is None else self._clock.now_ms() + append.offered_ms,
-            page,
+            self._codec.encode(events),
             None if kept is None else self._codec.encode_record(kept),
             taken,
             used_by_task(kept) if terminal and kept is not None else NOTHING_USED,
             fault,
-            noted_title(append.events, page),
+            noted_title(append.events),
         )
 
 
