@@ -26,6 +26,7 @@ class Plan:
     dead_deliveries: int = 100_000
     waiting_tasks: int = 20_000
     sleeping_tasks: int = 100_000
+    expired_tasks: int = 150_000
 
 
 @dataclass(frozen=True)

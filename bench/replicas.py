@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import postgres
 import servers
 from generators import Generators, message, rpc
 from plan import ECHO, QUESTION, Figures, Plan
@@ -47,11 +48,16 @@ def spread(load: Generators, kind: Kind, plan: Plan) -> Figures:
         time.sleep(SETTLED_S)
         loads = {"one": (alone, 32), "few": (alone, 32 // 3), "three": (three, 32 // 3), "busy": (three, 32)}
         cost: dict[str, list[float]] = {name: [] for name in loads}
+        stored: dict[str, list[float]] = {name: [] for name in loads}
         for _ in range(max(3, round(3 * plan.seconds))):
             for name, (measured, connections) in loads.items():
-                cost[name].append(_cost_us(load, measured, body, connections))
+                ours_us, database_us = _cost_us(load, measured, body, connections)
+                cost[name].append(ours_us)
+                stored[name].append(database_us)
     return {
         **{f"{name}_us": statistics.median(seen) for name, seen in cost.items()},
+        **{f"pg_{name}_us": statistics.median(seen) for name, seen in stored.items()},
+        "pg_dearer": _ratio(stored["three"], stored["one"]),
         "dearer": _ratio(cost["three"], cost["one"]),
         "dearer_busy": _ratio(cost["busy"], cost["one"]),
         "few": _ratio(cost["few"], cost["one"]),
@@ -59,15 +65,16 @@ def spread(load: Generators, kind: Kind, plan: Plan) -> Figures:
     }
 
 
-def _cost_us(load: Generators, measured: Sequence[Server], body: str, connections: int) -> float:
-    """The processor time of servers for one send, in a second in which each has that many connections."""
-    before = sum(each.cpu_s() for each in measured)
+def _cost_us(load: Generators, measured: Sequence[Server], body: str, connections: int) -> tuple[float, float]:
+    """The processor time of servers, and of PostgreSQL, for a send, in a second with so many connections to each."""
+    before, stored = sum(each.cpu_s() for each in measured), postgres.cpu_s()
     with ExitStack() as stack:
         options = "--conns", str(connections)
         finishers = [stack.enter_context(load.held("loop", each.port, ECHO, body, *options)) for each in measured]
         time.sleep(1)
         done = sum(finish(True).requests for finish in finishers)
-    return (sum(each.cpu_s() for each in measured) - before) / done * 1e6
+    used, stored = sum(each.cpu_s() for each in measured) - before, postgres.cpu_s() - stored
+    return used / done * 1e6, stored / done * 1e6
 
 
 def _ratio(costs: Sequence[float], others: Sequence[float]) -> float:

@@ -29,6 +29,7 @@ from plan import ECHO, QUESTION, Figures, Plan, Promise, Row, answered, at_least
 from replicas import spread, taken_over
 from sends import auth, dialects, mounted, send, tool_calls
 from servers import Broken, Kind, Server, running
+from sweeping import sweep
 from tokens import answers
 from upstream import client, client_over_grpc, upstream
 from webhooks import live, push
@@ -536,11 +537,24 @@ ROWS = (
     ),
     Row(
         "replicas",
-        "SendMessage at three replicas, to one: 32 callers in all; 32 each",
+        "SendMessage at three replicas, to one: 32 callers in all; 32 each; the first in PostgreSQL",
         (POSTGRES,),
         spread,
         1,
-        (at_most("dearer", 1.25), at_most("dearer_busy", 1.25)),
+        (at_most("dearer", 1.25), at_most("dearer_busy", 1.25), at_most("pg_dearer", 1.5)),
+    ),
+    Row(
+        "sweep",
+        "expired tasks deleted to messages beside them; these to messages alone: SQLite; PostgreSQL",
+        ("dragoman", POSTGRES),
+        sweep,
+        2,
+        (
+            Promise("times"),
+            Promise("kept"),
+            at_least("times", 3, kind=POSTGRES),
+            at_least("kept", 0.9, kind=POSTGRES),
+        ),
     ),
     Row(
         "takeover",

@@ -164,6 +164,7 @@ def main() -> int:
                 dead_deliveries=10_000,
                 waiting_tasks=2_000,
                 sleeping_tasks=10_000,
+                expired_tasks=50_000,
             ),
             1,
         )

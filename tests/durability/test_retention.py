@@ -21,7 +21,7 @@ from tests.store.cases.bench import SetClock
 pytestmark = pytest.mark.slow
 
 HOUR_MS = 3_600_000
-OLD = 600
+OLD = 2_000
 
 
 async def kept(store: Path, ages: dict[int, int], state: TaskState) -> list[str]:

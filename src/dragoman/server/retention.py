@@ -8,20 +8,26 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from enum import IntEnum, auto
 
 from dragoman.config import Config
 from dragoman.model.ids import Clock
 from dragoman.server.jobs import Job
 from dragoman.store.api import Store, StoreError
 from dragoman.store.figures import StoreFigures
+from dragoman.store.retention import BATCH_TASKS
 from dragoman.store.usage import DAY_MS
 from dragoman.telemetry.coalescing import about
 
 log = logging.getLogger(__name__)
 
 SWEEP_EVERY_S = 60.0
-SWEEP_PAUSE_S = 0.05
-"""The pause between two batches of a sweep."""
+SWEEP_PAUSE_S = 0.02
+PAUSE_SHARE = 1.0
+"""The pause between two rounds of batches: at least `SWEEP_PAUSE_S`, and so many times as long as the round took."""
+
+TRICKLE_PAUSE_S = 1.0
+"""The pause after a round in which no batch was full: a batch of some rows costs hardly less than one of many."""
 
 BEHIND_WARN_S = 3600.0
 """How far behind the sweep has to be, at two looks, for a warning. It is at most a minute behind, unless it fails, is
@@ -49,38 +55,57 @@ def read_ages(config: Config) -> dict[str, int]:
 
 async def sweep(store: Store, clock: Clock, config: Config, job: Job) -> None:
     """Delete what is older than its retention, in short batches with pauses, until canceled, while the job is ours."""
-    ages = read_ages(config)
+    ages, loop = read_ages(config), asyncio.get_running_loop()
     while True:
+        pause_s, began_s = SWEEP_EVERY_S, loop.time()
         try:
-            deleted = await _sweep_once(store, clock.now_ms(), ages) if await job.take() else 0
+            found = await _sweep_once(store, clock.now_ms(), ages) if await job.take() else Found.NOTHING
         except StoreError as error:
             log.warning("the sweep of old tasks failed, the next one is in %g s: %s", SWEEP_EVERY_S, error)
-            deleted = 0
-        await asyncio.sleep(SWEEP_PAUSE_S if deleted else SWEEP_EVERY_S)
+        else:
+            if found is Found.MUCH:
+                pause_s = max(SWEEP_PAUSE_S, PAUSE_SHARE * (loop.time() - began_s))
+            elif found is Found.LITTLE:
+                pause_s = min(SWEEP_EVERY_S, TRICKLE_PAUSE_S)
+        await asyncio.sleep(pause_s)
 
 
-async def _sweep_once(store: Store, now_ms: int, ages: Mapping[str, int]) -> int:
-    """Delete a batch of each kind. Returns how many rows. Raises the first fault, once every kind has had its turn."""
+class Found(IntEnum):
+    """What a round of batches found to delete. If it was much, more is probably left."""
+
+    NOTHING = auto()
+    LITTLE = auto()
+    MUCH = auto()
+
+
+async def _sweep_once(store: Store, now_ms: int, ages: Mapping[str, int]) -> Found:
+    """Delete a batch of each kind. Raises the first fault, once every kind has had its turn."""
     tasks, audit, deliveries, usage = store.sweep, store.audit.sweep, store.receipts.sweep, store.usage.sweep
-    batches: list[Callable[[], Awaitable[int]]] = [lambda: tasks(now_ms, ages["tasks"], ages["logs"], ages["waiting"])]
+    batches: list[tuple[int, Callable[[], Awaitable[int]]]] = [
+        (BATCH_TASKS, lambda: tasks(now_ms, ages["tasks"], ages["logs"], ages["waiting"])),
+        (BATCH_TASKS, store.shared.sweep),
+        (1, store.state.sweep),  # a batch is the state of one conversation
+        (BATCH_TASKS, lambda: store.budgets.sweep(now_ms)),
+    ]
     if ages["audit"] >= 0:
-        batches.append(lambda: audit(now_ms - ages["audit"]))
+        batches.append((BATCH_TASKS, lambda: audit(now_ms - ages["audit"])))
     if ages["deliveries"] >= 0:
-        batches.append(lambda: deliveries(now_ms - ages["deliveries"]))
+        batches.append((BATCH_TASKS, lambda: deliveries(now_ms - ages["deliveries"])))
     if ages["usage"] >= 0:
-        batches.append(lambda: usage((now_ms - ages["usage"]) // DAY_MS))
-    batches += [store.shared.sweep, store.state.sweep, lambda: store.budgets.sweep(now_ms)]
-    deleted, fault = 0, None
-    for batch in batches:
+        batches.append((BATCH_TASKS, lambda: usage((now_ms - ages["usage"]) // DAY_MS)))
+    found, fault = Found.NOTHING, None
+    for much, batch in batches:
         try:
-            deleted += await batch()
+            deleted = await batch()
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001  it is raised again below
             fault = fault or error
+        else:
+            found = max(found, Found.MUCH if deleted >= much else Found.LITTLE if deleted else Found.NOTHING)
     if fault is not None:
         raise fault
-    return deleted
+    return found
 
 
 class RetentionWatch:

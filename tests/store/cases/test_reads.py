@@ -349,6 +349,16 @@ async def test_a_sweep_leaves_what_a_task_that_has_not_ended_has_delegated(bench
         assert await store.head("of-working") is None
 
 
+async def test_a_sweep_deletes_logs_though_tasks_expire_at_every_turn(bench: Bench) -> None:
+    async with bench.store() as store:
+        for task_id, days in (("gone", 3), ("pruned", 2)):
+            await store.create(new_task(task_id, at=START_MS - days * DAY_MS))
+            await store.append(ending(task_id, 1, at=START_MS - days * DAY_MS))
+        assert await store.sweep(START_MS, DAY_MS * 5 // 2, DAY_MS, -1)
+        assert await store.head("gone") is None
+        assert await store.read("pruned", 0, 1 << 20) == ()
+
+
 async def swept(store: Store, *ages: int) -> int:
     """Sweep until nothing is left to do; how many rows went."""
     rows = 0

@@ -57,7 +57,7 @@ from dragoman.store.postgres.replicas import SharedReplicas
 from dragoman.store.postgres.shared import SharedRows
 from dragoman.store.postgres.statements import PostgresStatements
 from dragoman.store.postgres.submission import Submission
-from dragoman.store.postgres.sweep import delete_tasks, sweep
+from dragoman.store.postgres.sweep import TaskSweep
 from dragoman.store.postgres.worker_leases import LeaseRows
 from dragoman.store.postgres.writer import PostgresWriter
 from dragoman.store.principals import PrincipalRows
@@ -145,7 +145,8 @@ class PostgresStore:
         self.leased, self.leased_of, self.cancels = looks.leased, looks.leased_of, looks.cancels
         self.children, self.asking = looks.children, looks.asking
         self.orphans, self.overdue, self.next_wake = looks.orphans, looks.overdue, looks.next_wake
-        self._sweeps = read_statements("sweep.sql", self._address.schema)
+        statements_of_sweep = read_statements("sweep.sql", self._address.schema)
+        self._sweep = TaskSweep(statements_of_sweep, self._webhooks.remove_webhooks, self._codec.charges)
         self._opened: StoreParts | None = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -290,13 +291,12 @@ class PostgresStore:
         return await self._reads.load_many(sorted(claimed)) if claimed else ()
 
     async def sweep(self, now_ms: int, task_age_ms: int, log_age_ms: int, waiting_age_ms: int) -> int:
-        """Each kind of rows in a transaction of its own."""
+        """Each kind of rows in a transaction of its own, more at once while more is left."""
         horizon = Horizon(now_ms, task_age_ms, log_age_ms, waiting_age_ms)
         replica = self._open().ledger.replica
 
         async def run() -> int:
-            remove, charges = self._webhooks.remove_webhooks, self._codec.charges
-            return await sweep(self._pool(), self._sweeps, replica, horizon, remove, charges)
+            return await self._sweep.sweep(self._pool(), replica, horizon)
 
         deleted: int = await self._submit(run)
         return deleted
@@ -306,7 +306,7 @@ class PostgresStore:
         replica, ids = self._open().ledger.replica, sorted({to_text(task_id) for task_id in task_ids})
 
         async def run() -> tuple[str, ...]:
-            return await delete_tasks(self._pool(), self._sweeps, replica, ids, self._webhooks.remove_webhooks)
+            return await self._sweep.delete(self._pool(), replica, ids)
 
         deleted: tuple[str, ...] = await self._submit(run)
         return tuple(map(from_text, deleted))

@@ -3,11 +3,13 @@
 -- name: sweep_tasks
 -- Delete at most $3 tasks of one kind (0 interrupted, 1 terminal, 2 terminal without log) with a status older than $2, oldest
 -- first, with all that belongs to them. One that was delegated by a task that has not ended is left: that one may not have read
--- its outcome yet. Returns how many rows, the tasks that have webhooks, the scopes and contexts of all, and the heads of those
--- that have not ended.
+-- its outcome yet. None has a status older than $6: until a vacuum the index still leads to those that earlier batches deleted.
+-- Returns how many tasks, their newest status, how many rows, the tasks that have webhooks, the heads of those that have not
+-- ended, and, if there is state of conversations, the scopes and contexts of all.
 WITH old AS MATERIALIZED (
-    SELECT t.task FROM dragoman.tasks t
+    SELECT t.task, t.status_ms, t.files FROM dragoman.tasks t
     WHERE t.state > 1 AND (CASE WHEN t.state < 4 THEN 0 WHEN t.pruned THEN 2 ELSE 1 END) = $1 AND t.status_ms < $2
+        AND t.status_ms >= $6
         AND (t.parent IS NULL OR coalesce((SELECT p.state FROM dragoman.tasks p WHERE p.id = t.parent), 4) > 3)
     ORDER BY t.status_ms LIMIT $3 FOR UPDATE OF t SKIP LOCKED
 ), gone AS (
@@ -18,7 +20,7 @@ WITH old AS MATERIALIZED (
 ), snapshots AS (
     DELETE FROM dragoman.snapshots s USING old WHERE s.task = ANY (ARRAY[old.task]) RETURNING 1
 ), files AS (
-    DELETE FROM dragoman.files f USING old WHERE f.task = ANY (ARRAY[old.task]) RETURNING 1
+    DELETE FROM dragoman.files f USING old WHERE old.files AND f.task = ANY (ARRAY[old.task]) RETURNING 1
 ), receipts AS (
     DELETE FROM dragoman.receipts r USING old WHERE r.task = ANY (ARRAY[old.task])
 ), acts AS (
@@ -36,11 +38,11 @@ WITH old AS MATERIALIZED (
         n2 = counts.n2 + excluded.n2, n3 = counts.n3 + excluded.n3, n4 = counts.n4 + excluded.n4,
         n5 = counts.n5 + excluded.n5, n6 = counts.n6 + excluded.n6, n7 = counts.n7 + excluded.n7
 )
-SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM pages) + (SELECT count(*) FROM snapshots)
-        + (SELECT count(*) FROM files),
-    (SELECT count(*) FROM gone), ARRAY(SELECT task FROM gone WHERE pushed),
-    ARRAY(SELECT scope FROM gone ORDER BY task), ARRAY(SELECT context FROM gone ORDER BY task),
-    ARRAY(SELECT open FROM gone WHERE open IS NOT NULL);
+SELECT (SELECT count(*) FROM old), (SELECT max(status_ms) FROM old),
+    (SELECT count(*) FROM gone) + (SELECT count(*) FROM pages) + (SELECT count(*) FROM snapshots) + (SELECT count(*) FROM files),
+    ARRAY(SELECT task FROM gone WHERE pushed), ARRAY(SELECT open FROM gone WHERE open IS NOT NULL),
+    ARRAY(SELECT scope FROM gone WHERE EXISTS (SELECT FROM dragoman.state_spaces) ORDER BY task),
+    ARRAY(SELECT context FROM gone WHERE EXISTS (SELECT FROM dragoman.state_spaces) ORDER BY task);
 
 -- name: charge_deleted
 -- Charge accounts for tasks that are deleted before their end, in the row of this lane: $2 is what they reserve no longer, $3
@@ -106,11 +108,11 @@ UPDATE dragoman.state_spaces p SET ended = 1 WHERE p.space = ANY ($1::bigint[]) 
     ORDER BY t.scope, t.context, t.status_ms LIMIT 1) IS NULL;
 
 -- name: sweep_logs
--- Delete the logs of at most $2 terminal tasks with a status older than $1, oldest first. A task without a snapshot keeps its
--- log, since it could not be read otherwise. Returns how many tasks.
+-- Delete the logs of at most $2 terminal tasks with a status older than $1, and not older than $3, oldest first. A task without a
+-- snapshot keeps its log, since it could not be read otherwise. Returns how many tasks, and the newest status.
 WITH old AS MATERIALIZED (
-    SELECT task FROM dragoman.tasks
-    WHERE state > 1 AND (CASE WHEN state < 4 THEN 0 WHEN pruned THEN 2 ELSE 1 END) = 1 AND status_ms < $1
+    SELECT task, status_ms FROM dragoman.tasks
+    WHERE state > 1 AND (CASE WHEN state < 4 THEN 0 WHEN pruned THEN 2 ELSE 1 END) = 1 AND status_ms < $1 AND status_ms >= $3
     ORDER BY status_ms LIMIT $2 FOR UPDATE SKIP LOCKED
 ), pruned AS (
     UPDATE dragoman.tasks t SET pruned = true FROM old WHERE t.task = ANY (ARRAY[old.task])
@@ -118,16 +120,16 @@ WITH old AS MATERIALIZED (
     DELETE FROM dragoman.pages p USING old WHERE p.task = ANY (ARRAY[old.task])
         AND EXISTS (SELECT FROM dragoman.snapshots s WHERE s.task = old.task)
 )
-SELECT count(*) FROM old;
+SELECT count(*), max(status_ms) FROM old;
 
 -- name: sweep_calls
--- Delete at most $2 calls that had expired at $1. Returns how many.
+-- Delete at most $2 calls that had expired at $1, but not before $3, the oldest first. Returns how many, and the newest expiry.
 WITH old AS MATERIALIZED (
-    SELECT key FROM dragoman.calls WHERE expires_ms <= $1 ORDER BY expires_ms LIMIT $2 FOR UPDATE SKIP LOCKED
+    SELECT key, expires_ms FROM dragoman.calls WHERE expires_ms <= $1 AND expires_ms >= $3 ORDER BY expires_ms LIMIT $2 FOR UPDATE SKIP LOCKED
 ), gone AS (
-    DELETE FROM dragoman.calls c USING old WHERE c.key = ANY (ARRAY[old.key]) RETURNING 1
+    DELETE FROM dragoman.calls c USING old WHERE c.key = ANY (ARRAY[old.key])
 )
-SELECT count(*) FROM gone;
+SELECT count(*), max(expires_ms) FROM old;
 
 -- name: sweep_days
 -- Delete at most $2 of the counts of days before $1. Returns how many.

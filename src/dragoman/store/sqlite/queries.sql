@@ -423,7 +423,7 @@ SELECT call, expires_ms FROM calls ORDER BY call LIMIT ?1;
 -- name: sweep_tasks
 -- Tasks of one kind (0 interrupted, 1 terminal, 2 terminal without log) with a status older than a time, oldest first. One that
 -- was delegated by a task that has not ended is left: that one may not have read its outcome yet.
-SELECT t.task, t.scope, t.context, t.state, t.status_ms, t.seq FROM tasks t INDEXED BY tasks_aging
+SELECT t.id, t.task, t.scope, t.context, t.state, t.seq FROM tasks t INDEXED BY tasks_aging
 WHERE t.state > 1 AND (t.state > 3) + t.pruned = ?1 AND t.status_ms < ?2
     AND (t.parent IS NULL OR NOT EXISTS (SELECT 1 FROM tasks p WHERE p.id = t.parent AND p.state < 4))
 ORDER BY t.status_ms LIMIT ?3;
@@ -441,20 +441,20 @@ UPDATE tasks SET pruned = 1 WHERE task = ?1 AND state > 3 AND pruned = 0;
 DELETE FROM pages WHERE task = ?1 AND EXISTS (SELECT 1 FROM snapshots s, tasks t WHERE s.task = ?1 AND t.task = ?1 AND t.pruned);
 
 -- name: delete_pages
--- Delete the log of a task.
-DELETE FROM pages WHERE task = ?1;
+-- Delete the logs of tasks, by a JSON array of their numbers.
+DELETE FROM pages WHERE task IN (SELECT value FROM json_each(?1));
 
--- name: delete_snapshot
--- Delete the snapshot of a task.
-DELETE FROM snapshots WHERE task = ?1;
+-- name: delete_snapshots
+-- Delete the snapshots of tasks.
+DELETE FROM snapshots WHERE task IN (SELECT value FROM json_each(?1));
 
 -- name: delete_files
--- Delete the files of a task.
-DELETE FROM files WHERE task = ?1;
+-- Delete the files of tasks.
+DELETE FROM files WHERE task IN (SELECT value FROM json_each(?1));
 
 -- name: delete_acts
--- Delete the acts of a task.
-DELETE FROM state_acts WHERE task = ?1;
+-- Delete the acts of tasks.
+DELETE FROM state_acts WHERE task IN (SELECT value FROM json_each(?1));
 
 -- name: calls_of_tasks
 -- The remembered calls of tasks, by a JSON array of ids. It reads all calls: only operators ask, and calls expire within minutes.

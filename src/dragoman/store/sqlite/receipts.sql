@@ -19,8 +19,8 @@ DELETE FROM receipts WHERE delivery IN (
             ORDER BY n.delivery DESC LIMIT 1 OFFSET ?2));
 
 -- name: delete_receipts
--- Delete the receipts of a task.
-DELETE FROM receipts WHERE task = ?1;
+-- Delete the receipts of tasks, by a JSON array of their numbers.
+DELETE FROM receipts WHERE task IN (SELECT value FROM json_each(?1));
 
 -- name: webhook_stopped
 -- Whether a webhook of a task has stopped, with the number of the task. Nothing if there is no such webhook.

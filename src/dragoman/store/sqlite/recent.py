@@ -61,5 +61,8 @@ class RecentTasks:
             elif isinstance(write, Deletion):
                 for task_id in write.ids:
                     self._tasks.pop(task_id, None)
-            elif isinstance(write, Sweep | TaskClaim):
+            elif isinstance(write, Sweep):
+                for victim in (*write.whole, *write.logs):
+                    self._tasks.pop(victim.id, None)
+            elif isinstance(write, TaskClaim):
                 self._tasks.clear()

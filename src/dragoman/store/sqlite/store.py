@@ -55,7 +55,7 @@ from dragoman.store.outbox import Outbox
 from dragoman.store.principals import PrincipalRows
 from dragoman.store.receipts import Receipts
 from dragoman.store.replicas import LocalReplicas, Replicas
-from dragoman.store.retention import Horizon
+from dragoman.store.retention import BATCH_TASKS, BatchSize, Horizon
 from dragoman.store.shared import Shared
 from dragoman.store.sql.audit import AuditTable
 from dragoman.store.sql.budgets import BudgetTable
@@ -83,7 +83,7 @@ from dragoman.store.sqlite.recent import RecentTasks
 from dragoman.store.sqlite.schema import migrate, migrate_beside, migrations, read_statements
 from dragoman.store.sqlite.shared import SharedTable
 from dragoman.store.sqlite.statements import SqliteStatements
-from dragoman.store.sqlite.sweep import find_victims
+from dragoman.store.sqlite.sweep import BATCH_S, TASKS_MOST, find_victims
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writer import SqliteWriter
 from dragoman.store.sqlite.writes import (
@@ -123,6 +123,7 @@ class SqliteStore:
         self._open = SqliteDoor(self._location.url)
         self._own_writer: SqliteWriter | None = None
         """The writer, for writes that only the owner of the file may make."""
+        self._swept = BatchSize(BATCH_TASKS, TASKS_MOST, BATCH_S)
         self._holds: dict[str, SqliteHold] = {}
         self._statements = statements = SqliteStatements(self._open)
         self.outbox: Outbox = OutboxTables(statements, SqliteOutbox(self._open), self._damage)
@@ -472,9 +473,13 @@ class SqliteStore:
 
     async def sweep(self, now_ms: int, task_age_ms: int, log_age_ms: int, waiting_age_ms: int) -> int:
         """A reader thread finds the rows, and the writer deletes those that have not changed since."""
-        horizon = Horizon(now_ms, task_age_ms, log_age_ms, waiting_age_ms)
-        sweep = await self._readers.run(lambda reads: find_victims(reads, horizon))
-        gone: int = 0 if sweep is None else await self._writer.submit(sweep)
+        horizon, limit = Horizon(now_ms, task_age_ms, log_age_ms, waiting_age_ms), self._swept.limit
+        sweep = await self._readers.run(lambda reads: find_victims(reads, horizon, limit))
+        if sweep is None:
+            return 0
+        began_s = time.monotonic()
+        gone: int = await self._writer.submit(sweep)
+        self._swept.note(time.monotonic() - began_s, full=len(sweep.whole) + len(sweep.logs) == limit)
         return gone
 
     async def delete(self, task_ids: Collection[str]) -> tuple[str, ...]:

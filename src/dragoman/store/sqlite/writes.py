@@ -80,11 +80,11 @@ class TaskClaim(Struct, frozen=True):
 class Victim(Struct, frozen=True):
     """An expired task, as it was when found."""
 
+    id: str
     task: int
     scope: int
     context: str
     state: int
-    status_ms: int
     seq: int
 
 
