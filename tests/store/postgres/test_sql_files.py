@@ -9,7 +9,7 @@ import dragoman.store.postgres
 from dragoman.store.postgres.database.address import DEFAULT_SCHEMA, parse_address
 from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.database.statements import in_schema, read_statements
-from dragoman.store.postgres.ledger import write_statements
+from dragoman.store.postgres.ledger import APPENDS, CREATIONS, PLAIN, WHOLE, write_forms
 from dragoman.store.sql.statements import NAME, statements_for_postgres
 from tests.store.test_shared_statements import PIECES as SHARED_PIECES
 
@@ -29,7 +29,7 @@ def whole_statements(name: str) -> list[tuple[str, str]]:
     sql = dict(read_statements(name, "elsewhere"))
     if name != "tasks.sql":
         return list(sql.items())
-    forms = zip(("write plain", "write booked", "write lessons"), write_statements(sql), strict=True)
+    forms = [(f"write {number}", text) for number, text in enumerate(write_forms(sql).values())]
     return [*forms, *((title, text) for title, text in sql.items() if title not in WRITE)]
 
 
@@ -45,6 +45,16 @@ def test_every_statement_has_one_name_and_one_end(name: str) -> None:
 def test_every_statement_is_used(name: str) -> None:
     code = "".join(path.read_text() for name in ("postgres", "sql") for path in FOLDER.parent.glob(f"{name}/*.py"))
     assert [one for one in read_statements(name, DEFAULT_SCHEMA) if f'"{one}"' not in code] == []
+
+
+def test_no_form_of_a_batch_has_a_part_that_it_does_not_name() -> None:
+    forms = write_forms(read_statements("tasks.sql", DEFAULT_SCHEMA))
+    assert {parts for parts, *_ in forms} == {CREATIONS, APPENDS, PLAIN, WHOLE}
+    whole = forms[WHOLE, False, False]
+    assert "/*" not in whole
+    tables = {"made": "new", "moved": "old", "called": "keys", "used": "used", "filed": "files", "granted": "leases"}
+    for (parts, *_), text in forms.items():
+        assert {part for name, part in tables.items() if f"{name} AS (" in text} == parts - {"both"}
 
 
 async def test_every_statement_is_understood(postgres_url: str) -> None:

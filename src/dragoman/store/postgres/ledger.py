@@ -5,8 +5,9 @@ outcome says that it was made, why it was not, or (`AGAIN`) that another transac
 alone, once nobody else can change its task.
 """
 
+import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import asyncpg
@@ -88,14 +89,52 @@ Tell = Callable[[DatabaseConnection, Sequence[Told], int], Awaitable[None]]
 """Writes webhooks and deliveries in a transaction under way, at a time."""
 
 
-def write_statements(sql: Mapping[str, str]) -> tuple[str, str, str]:
-    """The forms of the statement that writes a batch: without budgets, with them, and with what tasks have cost."""
-    booked = sql["write"].replace("BOOKED", sql["booked"])
-    return (
-        sql["write"].replace("BOOKINGS", "").replace("BOOKED", ""),
-        booked.replace("BOOKINGS", sql["bookings"]),
-        booked.replace("BOOKINGS", sql["bookings"] + sql["lessons"]),
-    )
+PART = re.compile(r"/\*(\w+):\*/(.*?)(?:/\*else:\*/(.*?))?/\*:\1\*/", re.DOTALL)
+"""A part of the statement that writes a batch: see `tasks.sql`."""
+
+CREATIONS = frozenset(("new", "keys"))
+APPENDS = frozenset(("old", "used"))
+PLAIN = CREATIONS | APPENDS | {"both"}
+WHOLE = PLAIN | {"leases", "files"}
+"""The parts of the forms: for batches of new tasks, of appends that repeat no call, of both, and of anything. There are
+few forms, since each connection plans every form that it uses."""
+
+WriteForms = Mapping[tuple[frozenset[str], bool, bool], str]
+"""The statements by their parts, and whether they book in accounts of budgets, and note what tasks have cost."""
+
+
+def write_forms(sql: Mapping[str, str]) -> WriteForms:
+    """Every form of the statement that writes a batch."""
+    forms = {}
+    for parts in (CREATIONS, APPENDS, PLAIN, WHOLE):
+        text = _with_parts(sql["write"], parts)
+        forms[parts, False, False] = text.replace("BOOKINGS", "").replace("BOOKED", "")
+        booked = text.replace("BOOKED", sql["booked"])
+        forms[parts, True, False] = booked.replace("BOOKINGS", sql["bookings"])
+        forms[parts, True, True] = booked.replace("BOOKINGS", sql["bookings"] + sql["lessons"])
+    return forms
+
+
+def _with_parts(text: str, parts: Container[str]) -> str:
+    return PART.sub(lambda part: _with_parts(part[2] if part[1] in parts else part[3] or "", parts), text)
+
+
+def _parts(writes: Sequence[Creation | Addition]) -> frozenset[str]:
+    """The parts of the statement that a batch needs."""
+    creations = appends = keys = False
+    for write in writes:
+        if write.files:
+            return WHOLE
+        if isinstance(write, Creation):
+            creations = True
+        elif write.asked.lease is not None or write.asked.to_worker:
+            return WHOLE
+        else:
+            appends = True
+            keys = keys or write.asked.dedupe is not None
+    if not appends:
+        return CREATIONS
+    return PLAIN if creations or keys else APPENDS
 
 
 class PostgresLedger:
@@ -122,7 +161,7 @@ class PostgresLedger:
         self._own_id = own_id
         self._changed = changed
         self._grants = Grants(sql)
-        self._write_plain, self._write_booked, self._write_lessons = write_statements(sql)
+        self._forms = write_forms(sql)
         self._scopes: dict[tuple[str, str], int] = {}
         self._known = pool.history.number
         """The history of the database during which these were read."""
@@ -241,14 +280,14 @@ class PostgresLedger:
         """The statement of a batch, and its values. A batch without budgets has nothing to do with them."""
         values, bookings = self._values(lane, writes, scopes, refused), _bookings(writes)
         if not bookings:
-            return self._write_plain, values
+            return self._forms[_parts(writes), False, False], values
         made = [write for place, write in enumerate(writes) if place not in refused]
         claims, charges = _claims(made), _charges(made)
         self._grants.note((self.replica, lane), claims, charges)
         accounts = [claim.account for claim in claims] + [charge.account for charge in charges]
         self._changed.update(dict.fromkeys(accounts))
-        statement = self._write_lessons if any("agent" in row for row in bookings) else self._write_booked
-        return statement, (*values, _json(bookings))
+        lessons = any("agent" in row for row in bookings)
+        return self._forms[_parts(writes), True, lessons], (*values, _json(bookings))
 
     def _values(
         self,
