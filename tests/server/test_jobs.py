@@ -16,6 +16,8 @@ async def opened(*, shared: bool) -> AsyncIterator[tuple[Store, SetClock]]:
     store = open_store("memory:", clock)
     await store.open("r1")
     store.replicas.shared = shared
+    for name in ("r1", "r2", "r3"):
+        await store.replicas.join(name, address="", agents=())
     try:
         yield store, clock
     finally:
@@ -42,6 +44,15 @@ async def test_a_replica_that_says_nothing_more_loses_its_job() -> None:
         assert await other.take()
         assert await Job(store, "sweep", "r2", 10).take()
         assert not await Job(store, "sweep", "r1", 10).take()
+
+
+async def test_the_job_of_a_replica_that_is_gone_is_free_at_once() -> None:
+    async with opened(shared=True) as (store, _):
+        assert await Job(store, "sweep", "r1", 10).take()
+        assert not await Job(store, "sweep", "r2", 10).take()
+        await store.replicas.leave("r1")
+        assert await Job(store, "sweep", "r2", 10).take()
+        assert not await Job(store, "sweep", "r3", 10).take()
 
 
 async def test_an_owner_that_takes_its_job_again_keeps_it_for_longer() -> None:

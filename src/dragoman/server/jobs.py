@@ -9,7 +9,7 @@ import asyncio
 from dragoman.store.api import Store
 
 LEASE_S = 180.0
-"""How long a job stays with a replica that says nothing more."""
+"""How long a job stays with a replica that is alive and says nothing more."""
 
 
 class Job:
@@ -24,7 +24,7 @@ class Job:
         """Until when, on the loop's clock, the job need not be renewed."""
 
     async def take(self) -> bool:
-        """Whether this replica does the job now: it did before, or nobody does. Raises StoreError."""
+        """Whether this replica does the job now: it did before, or nobody who is alive does. Raises StoreError."""
         if not self._store.replicas.shared:
             return True
         now_s = asyncio.get_running_loop().time()
@@ -32,7 +32,8 @@ class Job:
             return True
         self._until_s = float("-inf")
         entry = await self._store.shared.get(self._key)
-        if entry is not None and entry.value != self._replica:
+        other = None if entry is None or entry.value == self._replica else entry.value.decode()
+        if other is not None and await self._store.replicas.alive(other):
             return False
         version = 0 if entry is None else entry.version
         lease_ms = int(self._lease_s * 1000)

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 SWEEP_EVERY_S = 60.0
 SWEEP_PAUSE_S = 0.02
-PAUSE_SHARE = 1.0
+PAUSE_SHARE = 2.0
 """The pause between two rounds of batches: at least `SWEEP_PAUSE_S`, and so many times as long as the round took."""
 
 TRICKLE_PAUSE_S = 1.0
