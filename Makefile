@@ -103,11 +103,11 @@ container: $(VENV)/.core console ## the image of Containerfile, built and tried 
 # A server that poses as another system has no gRPC.
 GRPC_FLAG = $(if $(or $(findstring --profile,$(ARGS)),$(DRAGOMAN_PROFILE)),,--grpc-port $(GRPC_PORT))
 
-# The console is built while the server is at work already.
-BEHIND = $(if $(CONSOLE_IF_NODE),$(BIN)/python scripts/serve.py build/console.log )
+# The environment comes first, and the console is built while the server is at work already.
+SERVE = $(or $(PYTHON),$(BIN)/python) scripts/serve.py $(VENV)/.grpc $(if $(CONSOLE_IF_NODE),console) --
 
-serve: $(VENV)/.grpc ## the server with the example agents; PORT=7870 GRPC_PORT=50051 STORE=sqlite:///data/dragoman.db AGENTS=… ARGS=…
-	@exec $(BEHIND)$(BIN)/dragoman serve $(AGENTS) --port $(PORT) $(GRPC_FLAG) --store $(STORE) $(ARGS)
+serve: ## the server with the example agents; PORT=7870 GRPC_PORT=50051 STORE=sqlite:///data/dragoman.db AGENTS=… ARGS=…
+	@exec $(SERVE) $(BIN)/dragoman serve $(AGENTS) --port $(PORT) $(GRPC_FLAG) --store $(STORE) $(ARGS)
 
 cluster: $(VENV)/.dev ## three replicas of the example agents on ports from PORT on, with a PostgreSQL and a NATS of their own; Ctrl-C ends all
 	@PYTHONPATH=. exec $(BIN)/python scripts/cluster.py --port $(PORT) --agents $(AGENTS) $(ARGS)
@@ -162,10 +162,16 @@ clean: ## remove the environments and caches; data/ stays
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found: install it, or run make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' || { echo "$(PYTHON) is no Python, or lacks venv: install the package python3-venv" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv --without-pip $(VENV)
+
+# pip runs from the wheel that Python brings: to install pip takes longer than all else that a server needs.
+PIP_WHEEL := import ensurepip, glob, os, sysconfig; \
+	folders = os.path.dirname(ensurepip.__file__) + "/_bundled", sysconfig.get_config_var("WHEEL_PKG_DIR") or "-"; \
+	print(max(wheel for folder in folders for wheel in glob.glob(folder + "/pip-*.whl")))
 
 $(VENV)/.build: requirements/build.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/build.txt
+	@PYTHONPATH="$$($(BIN)/python -c '$(PIP_WHEEL)')" \
+		$(BIN)/python -m pip install --quiet --no-compile --require-hashes -r requirements/build.txt
 	@touch $@
 
 $(VENV)/.core: requirements/core.txt pyproject.toml $(VENV)/.build
