@@ -29,7 +29,7 @@ from dragoman.bindings.openapi import Description
 from dragoman.bindings.openapi.operations import ServedPaths
 from dragoman.bindings.streams import Streams
 from dragoman.dialects.resolve import MOUNTS
-from dragoman.engine.handler import StreamItem
+from dragoman.engine.handler import StreamItem, Waker
 from dragoman.model.card import AgentExtension, AgentSkill, Profile
 from dragoman.model.errors import Unavailable
 from dragoman.model.events import ArtifactChunk, Event, Logged
@@ -101,6 +101,12 @@ class ScriptedStream:
     def close(self) -> None:
         self.closed.set()
         self._more.set()
+
+    def park(self, waker: Waker) -> bool:
+        return False
+
+    async def deleted(self) -> bool:
+        return False
 
 
 class ScriptedHandler:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dragoman.bindings.http import SLICE_BYTES, EventsResponse, send_events
+from dragoman.bindings.event_sender import send_events
+from dragoman.bindings.http import SLICE_BYTES, EventsResponse
 from dragoman.bindings.streams import EventEncoder, Streams
 from dragoman.dialects import python_a2a, v1
 from dragoman.dialects.sse import Parser, ServerSentEvent
@@ -137,7 +138,7 @@ async def test_a_client_that_leaves_closes_its_stream(served: Site) -> None:
 class Endless(ScriptedStream):
     """Always has more, at once, and never waits."""
 
-    async def next(self) -> list[StreamItem] | None:
+    async def next(self, wait_s: float | None = None) -> list[StreamItem] | None:
         self.asked += 1
         return None if self.closed.is_set() else [chunk(self.asked, "x" * 1000)]
 

@@ -1,6 +1,7 @@
 """Streams: order, once each, resumed, slow, left, ended."""
 
 import asyncio
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -323,6 +324,81 @@ async def test_readers_that_are_canceled_leave_nothing_behind() -> None:
         assert task.followers.waiting == 0
         stream.close()
         steps.all()
+
+
+class Woken:
+    """Waits for a parked stream."""
+
+    def __init__(self) -> None:
+        self._woken = asyncio.Event()
+        self.times = 0
+
+    def wake(self) -> None:
+        self.times += 1
+        self._woken.set()
+
+    async def wait(self) -> None:
+        await asyncio.wait_for(self._woken.wait(), DEADLINE_S)
+        self._woken.clear()
+
+
+async def test_a_parked_stream_is_told_once_of_each_change_and_misses_nothing() -> None:
+    steps, woken = Steps(3), Woken()
+    async with house(Scripted(steps)) as h:
+        task_id = await h.at_work()
+        stream = await h.open(Subscribe(id=task_id))
+        assert not stream.park(woken)  # the snapshot has not been read
+        assert len(await stream.next() or ()) == 1
+        found: list[int] = []
+        for number in range(1, 4):
+            assert stream.park(woken)
+            assert not stream.unheard
+            steps.go.release()
+            await woken.wait()
+            assert woken.times == number
+            assert not stream.park(woken)
+            found += seqs(await stream.next() or ())
+            if number < 3:
+                await h.reach(task_id, S.WORKING)
+        found += seqs(await read(stream))
+        assert found == [3, 4, 5, 6]
+
+
+async def test_a_parked_stream_that_is_left_or_stopped_is_over() -> None:
+    steps, left, stopped, unparked = Steps(1), Woken(), Woken(), Woken()
+    async with house(Scripted(steps)) as h:
+        task_id = await h.at_work()
+        opened = [await h.open(Subscribe(id=task_id)) for _ in range(3)]
+        for stream, woken in zip(opened, (left, stopped, unparked), strict=True):
+            await stream.next()
+            assert stream.park(woken)
+        (task,) = h.engine.tasks.all()
+        assert task.followers.waiting == 3
+        opened[0].close()
+        opened[2].unpark()
+        assert (left.times, stopped.times) == (1, 0)
+        assert task.followers.waiting == 1
+        draining = asyncio.create_task(h.engine.drain(DEADLINE_S))
+        await stopped.wait()
+        assert await opened[1].next() is None
+        assert opened[1].retry
+        assert unparked.times == 0
+        opened[2].close()
+        steps.all()
+        await draining
+
+
+async def test_nobody_hears_of_the_deletion_of_a_task_that_waits_for_its_caller() -> None:
+    async with house(Scripted(ask_once)) as h:
+        task_id = (await h.send()).head.id
+        stream = await h.open(Subscribe(id=task_id))
+        await stream.next()
+        assert stream.park(Woken())
+        assert stream.unheard
+        assert not await stream.deleted()
+        assert await h.store.sweep(sys.maxsize // 2, -1, -1, 0)
+        assert await stream.deleted()
+        stream.close()
 
 
 async def test_a_stopping_engine_ends_streams_with_the_hint_to_come_back() -> None:

@@ -136,7 +136,7 @@ def leave_waiters_asleep_after_a_refresh(world: World) -> None:
 
     def quietly(log: Log, stored: Stored, history: str | None = None) -> bool:
         followers = log.followers
-        waiting, followers.waiters = followers.waiters, {}
+        waiting, followers.waiters = followers.waiters, None
         try:
             return extend_to(log, stored, history)
         finally:

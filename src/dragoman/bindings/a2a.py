@@ -68,7 +68,8 @@ class A2a:
             around = dialect.around_frame(request.id) if rpc else (b"", b"")
             seen = (0, 0) if call.after is None else seq_and_frame(call.after)
             encoder = EventEncoder(stream.head, dialect, self._streams, around, seen)
-            return EventsResponse(stream, encoder.encode, [*dialect.stream_headers, *more])
+            parkable = opened if stream is opened else None
+            return EventsResponse(stream, encoder.encode, [*dialect.stream_headers, *more], parkable)
         page_of = request.principal.id if isinstance(operation, ListTasks) else None
         if page_of is not None:
             await reception.limits.unread.begin_page(page_of)

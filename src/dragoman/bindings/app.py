@@ -15,6 +15,7 @@ from dragoman.bindings.a2a import A2a
 from dragoman.bindings.calls import Backend
 from dragoman.bindings.cors import READS, Cors
 from dragoman.bindings.endpoints import Answer, Endpoints, HttpEndpoint, PageSessions, add_absent, public
+from dragoman.bindings.event_sender import send_events
 from dragoman.bindings.home import Home
 from dragoman.bindings.http import (
     Gone,
@@ -24,7 +25,6 @@ from dragoman.bindings.http import (
     Scope,
     Send,
     StreamingResponse,
-    send_events,
     send_response,
     stream_response,
 )
@@ -135,11 +135,11 @@ class App:
         """Answer a request for the raw `path`. This is the one place that catches errors: A2AErrors are answered, all
         others are only logged."""
         # One function: a coroutine for each step would cost every request a call at each of its waits.
-        traffic, began_s = self._traffic, perf_counter()
+        traffic, began_s, plain = self._traffic, perf_counter(), exchange
         if self._proxies is not None:
             request.take_forwarded(self._proxies)
         if self._cors is not None and b"origin" in request.headers:
-            send, exchange = self._cors.wrap_send(request, send), None
+            send, plain = self._cors.wrap_send(request, send), None
         answer: Answer
         found: HttpEndpoint | HttpResponse | None = None
         try:
@@ -185,11 +185,7 @@ class App:
             if isinstance(answer, HttpResponse):
                 try:
                     short = not answer.lingers and len(answer.body) <= SMALL_BYTES
-                    if (
-                        exchange is None
-                        or not short
-                        or not exchange.send_whole(answer.status, answer.headers, answer.body)
-                    ):
+                    if plain is None or not short or not plain.send_whole(answer.status, answer.headers, answer.body):
                         await send_response(answer, receive, send)
                 finally:
                     if held:
@@ -202,7 +198,7 @@ class App:
             if isinstance(answer, StreamingResponse):
                 await stream_response(answer, receive, send, visit)
             else:
-                await send_events(answer, streams, receive, send, visit, key)
+                await send_events(answer, streams, receive, send, visit, key, exchange)
         except Gone:
             return
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from dragoman.bindings.limits import LARGE_BYTES, SLOWEST_BYTES_PER_S, SMALL_BYTES, Limits
 from dragoman.bindings.request import Header, Request
-from dragoman.bindings.streams import Batches, Streams
+from dragoman.bindings.streams import Batches, Parkable
 from dragoman.bindings.traffic import StreamVisit
 from dragoman.dialects import sse
 from dragoman.dialects.api import STREAM_HEADERS, Dialect
@@ -51,13 +51,6 @@ LINGER_S = 2.0
 """How much is read and discarded after a refusal, and for how long, so that the caller can read the answer first."""
 
 STALLED = "the body stalled"
-
-KEEPALIVE = (sse.comment("keepalive"),)
-RETRY_MS = 1000
-"""When the reader of a stream that a stopping server cut should reconnect: a restart takes about that long."""
-
-TURNS = 16
-"""Pieces sent in a row before the loop gets a turn: `send` to a client that left returns at once."""
 
 
 class Gone(Exception):
@@ -112,11 +105,15 @@ class StreamingResponse(Struct, frozen=True):
 
 
 class EventsResponse(Struct, frozen=True):
-    """An answer of Server-Sent Events: `encode` turns each batch of the stream into bytes that are ready to be sent."""
+    """An answer of Server-Sent Events: `encode` turns each batch of the stream into bytes that are ready to be sent.
+
+    `parkable` is the stream, if it can be parked.
+    """
 
     stream: Batches
     encode: Callable[[Sequence[Any]], Iterable[bytes]]
     headers: Sequence[Header] = STREAM_HEADERS
+    parkable: Parkable | None = None
 
 
 Answer = HttpResponse | StreamingResponse | EventsResponse
@@ -290,7 +287,7 @@ async def stream_response(
     response: StreamingResponse, receive: Receive, send: Send, visit: StreamVisit | None = None
 ) -> None:
     """Send an answer piece by piece, as fast as its reader takes it. It stops when the reader leaves."""
-    gone = asyncio.ensure_future(_wait_until_gone(receive))
+    gone = asyncio.ensure_future(wait_until_gone(receive))
     try:
         await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
         async with aclosing(response.body) as pieces:
@@ -307,57 +304,8 @@ async def stream_response(
         gone.cancel()
 
 
-async def send_events(
-    response: EventsResponse,
-    streams: Streams,
-    receive: Receive,
-    send: Send,
-    visit: StreamVisit | None = None,
-    key: str = "",
-) -> None:
-    """Send a stream until it ends or its reader leaves. The only task beside it waits for the reader to leave.
-
-    `key` is the id of the key that the reader sent.
-    """
-    stream, encode, loop = response.stream, response.encode, asyncio.get_running_loop()
-    watcher = asyncio.create_task(_close_when_gone(stream, receive))
-    streams.enter(stream, key)
-    try:
-        await send({"type": "http.response.start", "status": 200, "headers": response.headers})
-        turns, due_s = 0, loop.time() + streams.keepalive_s
-        while (batch := await stream.next()) is not None:
-            for piece in encode(batch) if batch else KEEPALIVE:
-                now_s = loop.time()
-                if not piece:  # the reader is shown nothing of these events
-                    if now_s < due_s:
-                        continue
-                    piece = KEEPALIVE[0]
-                due_s = now_s + streams.keepalive_s
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-                if visit is not None:
-                    if not visit.bytes_out and batch:
-                        visit.begun()
-                    visit.sent(len(piece))
-                turns += 1
-                if turns >= TURNS:
-                    turns = 0
-                    await asyncio.sleep(0)
-            batch, piece = (), b""  # hold no bytes while the stream is silent
-        await send({"type": "http.response.body", "body": sse.retry(RETRY_MS) if stream.retry else b""})
-    finally:
-        streams.leave(stream, key)
-        if visit is not None:
-            visit.ended(200, left=watcher.done())
-        watcher.cancel()
-        stream.close()
-
-
-async def _close_when_gone(stream: Batches, receive: Receive) -> None:
-    await _wait_until_gone(receive)
-    stream.close()
-
-
-async def _wait_until_gone(receive: Receive) -> None:
+async def wait_until_gone(receive: Receive) -> None:
+    """Wait until the client leaves."""
     while (await receive())["type"] != "http.disconnect":
         pass  # discard the rest of the request's body
 

@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
+from dragoman.bindings.timer_wheel import Timed, TimerWheel
 from dragoman.dialects import sse
 from dragoman.dialects.api import Dialect
-from dragoman.engine.handler import Direct, Snapshot, Stream, StreamItem
+from dragoman.engine.handler import Direct, Snapshot, Stream, StreamItem, Waker
 from dragoman.model.events import ArtifactChunk, Logged
 from dragoman.model.lifecycle import Fold
 from dragoman.model.task import TaskHead
@@ -42,6 +43,27 @@ class Batches(Protocol):
         ...
 
 
+class Parkable(Protocol):
+    """A stream that can be waited for without an asyncio task: see `engine.handler.OpenStream`."""
+
+    def park(self, waker: Waker) -> bool:
+        """Let `waker` be told once `next` has something to give. Returns False if it may have something now."""
+        ...
+
+    def unpark(self) -> None:
+        """Tell nobody."""
+        ...
+
+    @property
+    def unheard(self) -> bool:
+        """Whether the task may be deleted without the waker's being told."""
+        ...
+
+    async def deleted(self) -> bool:
+        """Whether the task has been deleted."""
+        ...
+
+
 class EncodedSnapshot:
     """The JSON of a snapshot's frames. It lives as long as some stream is sending it."""
 
@@ -62,6 +84,8 @@ class Streams:
         self.open = 0
         self.readers_cut = 0
         self.keepalive_s = keepalive_s
+        self.wheel: TimerWheel[Timed] = TimerWheel(keepalive_s)
+        """The streams that are parked, by the time of their next keep-alive."""
         self._by_key: dict[str, set[Batches]] = {}
         self._snapshots: WeakValueDictionary[tuple[str, int, str, int | None, bool], EncodedSnapshot] = (
             WeakValueDictionary()

@@ -8,6 +8,12 @@ import asyncio
 import math
 from typing import Generic, Protocol, TypeVar
 
+TURNS = 64
+"""A turn of the wheel is at most this part of the time that things wait, so that they are looked at little late."""
+
+TURN_MAX_S = 0.25
+"""The longest turn."""
+
 LOOKS = 64
 """Most things that are looked at in a row, so that thousands with one time do not hold the loop."""
 
@@ -30,10 +36,10 @@ Bucket = set[T]
 
 
 class TimerWheel(Generic[T]):
-    """Things that wait, by the turn in which their time comes. A turn takes `turn_s`."""
+    """Things that wait, by the turn in which their time comes. Most of them wait for `wait_s`."""
 
-    def __init__(self, turn_s: float) -> None:
-        self._turn_s = turn_s
+    def __init__(self, wait_s: float) -> None:
+        self._turn_s = min(TURN_MAX_S, wait_s / TURNS) or TURN_MAX_S
         self._buckets: dict[int, Bucket[T]] = {}
         self._timer: asyncio.Handle | None = None
         self._turn = 0

@@ -40,23 +40,41 @@ class RunKeeper(Protocol[C]):
         ...
 
 
+class ParkedFollower(Protocol):
+    """Waits for a change without a future."""
+
+    def wake(self) -> None:
+        """Something has changed."""
+        ...
+
+
 class Followers(Generic[L]):
     """The followers of one task: those who wait for a change, its readers, its run, its webhooks, and other engines.
 
     `audience` holds the webhooks, None if there are none. There are `peers` if other engines write to the store.
-    `waiters` are the futures of those who wait for a change, with the timers of their deadlines. `newest` holds the
-    newest events while there are readers. `taken_on` says that an agent elsewhere is known to have the task, and
-    `contact_awaited` that somebody has waited for that. The log
+    `waiters` are the futures of those who wait for a change, with the timers of their deadlines, and `parked` are those
+    who wait without one; None if nobody does. `newest` holds the newest events while there are readers. `taken_on` says
+    that an agent elsewhere is known to have the task, and `contact_awaited` that somebody has waited for that. The log
     comes with each call: if its followers kept it, the two would form a cycle, which waits for the garbage collector.
     """
 
-    __slots__ = ("_keeper", "audience", "contact_awaited", "newest", "peers", "taken_on", "waiters")
+    __slots__ = (
+        "_keeper",
+        "audience",
+        "contact_awaited",
+        "newest",
+        "parked",
+        "peers",
+        "taken_on",
+        "waiters",
+    )
 
     def __init__(self, peers: Peers[L] | None = None) -> None:
         self.audience: Audience | None = None
         self.peers = peers
         self._keeper: RunKeeper[L] | None = None
-        self.waiters: dict[Future[bool], TimerHandle | None] = {}
+        self.waiters: dict[Future[bool], TimerHandle | None] | None = None
+        self.parked: set[ParkedFollower] | None = None
         self.newest: NewestEvents | None = None
         self.taken_on = False
         self.contact_awaited = False
@@ -132,17 +150,35 @@ class Followers(Generic[L]):
         if self.peers is not None:
             self.peers.follow(log)
         future: Future[bool] = loop.create_future()
+        if self.waiters is None:
+            self.waiters = {}
         self.waiters[future] = None if deadline is None else loop.call_at(deadline, self.expire, future)
         return future
 
     @property
     def waiting(self) -> int:
         """The number of those who wait for the next change."""
-        return len(self.waiters)
+        return len(self.waiters or ()) + len(self.parked or ())
+
+    def park(self, log: L, follower: ParkedFollower) -> None:
+        """Wake `follower` at the next change."""
+        if self.peers is not None:
+            self.peers.follow(log)
+        if self.parked is None:
+            self.parked = set()
+        self.parked.add(follower)
+
+    def unpark(self, follower: ParkedFollower) -> None:
+        """Undo a `park`."""
+        if self.parked is not None:
+            self.parked.discard(follower)
+            self.parked = self.parked or None
 
     def expire(self, future: "Future[bool]") -> None:
         """Finish a future of `wait` with False."""
-        self.waiters.pop(future, None)
+        if self.waiters is not None:
+            self.waiters.pop(future, None)
+            self.waiters = self.waiters or None
         if not future.done():
             future.set_result(False)
 
@@ -155,9 +191,14 @@ class Followers(Generic[L]):
 
     def wake(self) -> None:
         """Wake all waiters, because something changed."""
-        waiting, self.waiters = self.waiters, {}
-        for future, timer in waiting.items():
-            if timer is not None:
-                timer.cancel()
-            if not future.done():
-                future.set_result(True)
+        waiting, self.waiters = self.waiters, None
+        if waiting:
+            for future, timer in waiting.items():
+                if timer is not None:
+                    timer.cancel()
+                if not future.done():
+                    future.set_result(True)
+        parked, self.parked = self.parked, None
+        if parked:
+            for follower in parked:
+                follower.wake()

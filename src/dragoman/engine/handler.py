@@ -63,8 +63,33 @@ class Stream(Protocol):
         ...
 
 
+class Waker(Protocol):
+    """Waits for a stream without an asyncio task."""
+
+    def wake(self) -> None:
+        """The stream has something to give, or is over."""
+        ...
+
+
 class OpenStream(Stream, Protocol):
     """A stream as a Handler opens it."""
+
+    def park(self, waker: Waker) -> bool:
+        """Let `waker` be told, once, when `next` has something to give. Returns False if it may have something now."""
+        ...
+
+    def unpark(self) -> None:
+        """Tell nobody."""
+        ...
+
+    @property
+    def unheard(self) -> bool:
+        """Whether the task may be deleted, or lost by the store, without the waker's being told."""
+        ...
+
+    async def deleted(self) -> bool:
+        """Whether the task has been deleted. A wait for a whole keep-alive interval asks for that by itself."""
+        ...
 
     def when_closed(self, done: Callable[[], None]) -> None:
         """Call `done` once the stream has ended or its caller has left. Nothing is called for one already closed."""

@@ -373,7 +373,7 @@ class Log:
             self.row = Row(state, status_ms, written.epoch, holder, row.keeper, row.webhooks_version, row.delivered)
         if end is not None:
             self._owner.ended(self, end, own)
-        if self.followers.waiters:
+        if self.followers.waiters or self.followers.parked:
             self.followers.wake()
 
     # -- what others wrote -------------------------------------------------------------------------------------------

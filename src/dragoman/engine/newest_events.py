@@ -30,6 +30,11 @@ class NewestEvents:
         """Undo one `enter`."""
         self.followers -= 1
 
+    def drop(self) -> None:
+        """Drop all events: nobody reads them any more."""
+        self._events.clear()
+        self._bytes = 0
+
     def keep(self, seq: int, event: Event, size: int) -> None:
         """Add the next event, which takes `size` bytes of the log, not counting the bytes of its files."""
         parts: Sequence[Part] = ()  # callers never see the files of a delegation
@@ -48,8 +53,7 @@ class NewestEvents:
     def extend(self, following: Sequence[Logged]) -> None:
         """Add events that others wrote. If they leave a gap, the earlier events are dropped."""
         if self._events and (not following or following[0].seq != self._events[-1].seq + 1):
-            self._events.clear()
-            self._bytes = 0
+            self.drop()
         self._events.extend(following)
         self._bytes += sum(logged.size for logged in following)
         if self._bytes > RECENT_BYTES_MAX:

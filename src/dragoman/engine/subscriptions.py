@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from dragoman.engine import policy
-from dragoman.engine.handler import Direct, Snapshot, StreamItem
+from dragoman.engine.handler import Direct, Snapshot, StreamItem, Waker
 from dragoman.engine.intake import AcceptedMessage
 from dragoman.engine.log import Log, read_record
 from dragoman.engine.stopping import Stopping
@@ -64,11 +64,13 @@ class Tail:
         "_recent",
         "_rewound",
         "_services",
-        "_since",
         "_snapshot",
         "_task",
         "_timer",
+        "_timer_s",
+        "_until",
         "_waiting",
+        "_waker",
         "_when_closed",
         "base",
         "head",
@@ -100,12 +102,16 @@ class Tail:
         self._closed = False
         self._ended = ends_with_snapshot or (task.terminal and after >= task.seq)
         self._waiting: Future[bool] | None = None
+        self._waker: Waker | None = None
         self._timer: TimerHandle | None = None
-        self._since = 0.0
+        self._timer_s = 0.0
+        """When the timer fires."""
+        self._until = 0.0
+        """When the present wait ends."""
         task.pin()
         self._recent = task.followers.enter()
         self._rewound = task.rewound
-        self._when_closed: list[Callable[[], None]] = []
+        self._when_closed: tuple[Callable[[], None], ...] = ()
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
         """The next batch: see `engine.handler.Stream.next`."""
@@ -150,11 +156,11 @@ class Tail:
             if services.stopping.begun:
                 self.retry = True
                 break
-            self._since = loop.time()
-            deadline = None if wait_s is None else self._since + wait_s
-            future = self._waiting = task.followers.wait(task, loop, deadline)
-            if self._timer is None:
-                self._timer = loop.call_later(services.keepalive_s, self._tick)
+            whole = wait_s is None or wait_s >= services.keepalive_s
+            until = self._until = loop.time() + (services.keepalive_s if whole or wait_s is None else wait_s)
+            future = self._waiting = task.followers.wait(task, loop)
+            if self._timer is None or self._timer_s > until:
+                self._set_timer(until)
             try:
                 changed = await future
             finally:
@@ -162,7 +168,7 @@ class Tail:
                 if future.cancelled():
                     task.followers.expire(future)
             if not changed and not self._left():
-                if not task.terminal and await self._swept():
+                if whole and not task.terminal and await self.deleted():
                     break
                 return ()
         self.close()
@@ -183,7 +189,7 @@ class Tail:
         """Whether the caller has left while this stream waited."""
         return self._closed
 
-    async def _swept(self) -> bool:
+    async def deleted(self) -> bool:
         """Whether the task has been deleted: it waited too long for its caller, or an operator has canceled and deleted
         it at another engine before its end was read here."""
         try:
@@ -191,10 +197,48 @@ class Tail:
         except StoreError:
             return False  # unknown now; the next call asks again
 
+    @property
+    def unheard(self) -> bool:
+        """See `engine.handler.OpenStream.unheard`. The end of a run of this process is heard of."""
+        task = self._task
+        return task.state in INTERRUPTED or not task.followers.attached or self._services.store.replicas.shared
+
+    def park(self, waker: Waker) -> bool:
+        """See `engine.handler.OpenStream.park`."""
+        task, recent = self._task, self._recent
+        if self._closed or self._ended or self._past_only or self._services.stopping.begun:
+            return False
+        if self._snapshot is not None or self._after < task.seq or task.outdated or task.rewound != self._rewound:
+            return False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if recent.followers == 1:
+            recent.drop()
+        self._waker = waker
+        task.followers.park(task, self)
+        return True
+
+    def unpark(self) -> None:
+        """See `engine.handler.OpenStream.unpark`."""
+        self._waker = None
+        self._task.followers.unpark(self)
+
+    def wake(self) -> None:
+        """See `engine.followers.ParkedFollower`."""
+        waker, self._waker = self._waker, None
+        if waker is not None:
+            waker.wake()
+
     def _ends(self, seq: int, status: StatusChanged) -> bool:
         """Whether the stream closes after this status."""
         asks = self._ends_when_interrupted and status.state in INTERRUPTED and seq >= self._begun_at
         return asks or status.state in TERMINAL
+
+    def _set_timer(self, at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_s, self._timer = at_s, self._services.loop.call_at(at_s, self._tick)
 
     def _tick(self) -> None:
         """Set the timer anew for the rest of the present wait. One timer serves many waits."""
@@ -202,16 +246,14 @@ class Tail:
         future = self._waiting
         if future is None or future.done():
             return
-        loop = self._services.loop
-        left = self._since + self._services.keepalive_s - loop.time()
-        if left > 0:
-            self._timer = loop.call_later(left, self._tick)
+        if self._until > self._services.loop.time():
+            self._set_timer(self._until)
             return
         self._task.followers.expire(future)
 
     def when_closed(self, done: Callable[[], None]) -> None:
         """See `engine.handler.OpenStream.when_closed`."""
-        self._when_closed.append(done)
+        self._when_closed += (done,)
 
     def close(self) -> None:
         """The caller has left: see `engine.handler.Stream.close`."""
@@ -222,6 +264,9 @@ class Tail:
             self._timer.cancel()
         if self._waiting is not None:
             self._task.followers.expire(self._waiting)
+        if self._waker is not None:
+            self._task.followers.unpark(self)
+            self.wake()
         self._task.followers.leave()
         self._task.unpin()
         for done in self._when_closed:
@@ -239,6 +284,22 @@ class DirectStream:
         self.retry = False
         self._message: Message | None = message
         self._when_closed: list[Callable[[], None]] = []
+
+    @property
+    def unheard(self) -> bool:
+        """There is no task."""
+        return False
+
+    async def deleted(self) -> bool:
+        """There is no task."""
+        return False
+
+    def park(self, waker: Waker) -> bool:
+        """Return False: it never waits."""
+        return False
+
+    def unpark(self) -> None:
+        """Do nothing."""
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
         """The message, then the end."""

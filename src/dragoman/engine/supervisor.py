@@ -161,7 +161,7 @@ class Supervisor:
         elif done.cancelled() and phase in UNASKED and not (task.terminal or self.errands.closed):
             self._end_canceled(task, run.lease)
         self.runs.remove(run)
-        if task.followers.waiters:
+        if task.followers.waiters or task.followers.parked:
             task.followers.wake()
 
     def _report_lost(self, task: Log) -> None:

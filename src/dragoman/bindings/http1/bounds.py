@@ -18,7 +18,7 @@ from dragoman.telemetry.coalescing import about
 log = logging.getLogger("dragoman.bindings.http1")
 
 CONNECTIONS_MAX = 20_000
-"""Most connections by default. Idle streams of so many take half a gigabyte."""
+"""Most connections by default. Idle streams of so many take a quarter of a gigabyte."""
 
 RESERVE = 64
 """Connections beyond the bound that are read on, so that a probe learns that the server lives."""

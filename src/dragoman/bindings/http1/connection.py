@@ -40,6 +40,7 @@ import sys
 import urllib.parse
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from contextvars import copy_context
 from fcntl import ioctl
 from http import HTTPStatus
 from termios import TIOCOUTQ
@@ -71,12 +72,6 @@ the shortest requests wait, which is 1 MB. A packet may have 256 KB (uvloop 0.23
 
 REST_S = 0.25
 """After how long without a byte a connection drops what its next request makes anew: 2 KB."""
-
-TURNS = 64
-"""How many turns of the wheel the keep-alive time has, at least: the most that a connection may be closed late."""
-
-TURN_MAX_S = 0.25
-"""The longest turn of the wheel."""
 
 LENGTH_DIGITS_MAX = 9
 """The most digits of a Content-Length in a head that is recognised."""
@@ -235,8 +230,10 @@ class Connections:
         self.open: set[ServerConnection] = set()
         self.tasks: dict[AsgiExchange, asyncio.Task[None]] = {}
         """The calls of the application. Each leaves when it ends: a callback for that would cost a turn of the loop."""
-        self.wheel: TimerWheel[ServerConnection] = TimerWheel(min(TURN_MAX_S, keep_alive_s / TURNS) or TURN_MAX_S)
+        self.wheel: TimerWheel[ServerConnection] = TimerWheel(keep_alive_s)
         """The connections that are idle, by the time at which they are looked at."""
+        self.context = copy_context()
+        """The context in which answers that were parked go on. Whoever wakes one has a context of its own."""
         self.server: Address | None = None
         """The address at which the last connection arrived: nearly all have the same."""
         self.retiring = False
@@ -683,15 +680,21 @@ class ServerConnection(asyncio.Protocol):
         self._answering = exchange
         self._shared.tasks[exchange] = self._loop.create_task(self._run(exchange))
 
-    async def _run(self, exchange: AsgiExchange) -> None:
-        """Call the application. A call that it leaves without an answer costs the connection."""
+    def resume(self, exchange: AsgiExchange, rest: Coroutine[Any, Any, None]) -> None:
+        """Go on with an answer that was parked."""
+        run = self._run(exchange, rest)
+        self._shared.tasks[exchange] = self._shared.context.run(self._loop.create_task, run)
+
+    async def _run(self, exchange: AsgiExchange, rest: Coroutine[Any, Any, None] | None = None) -> None:
+        """Call the application, for the `rest` of an answer that was parked. A call that it leaves without an answer
+        costs the connection, unless it parks the answer."""
         try:
-            await self._shared.answer(exchange, self._client, self._server, self._scheme)
+            await (self._shared.answer(exchange, self._client, self._server, self._scheme) if rest is None else rest)
         except Exception:
             log.exception("the application raised")
         finally:
             self._shared.tasks.pop(exchange, None)
-        if not (exchange.complete or exchange.disconnected):
+        if not (exchange.complete or exchange.disconnected or exchange.parked):
             if exchange.started:
                 self._close()
             else:
@@ -820,7 +823,7 @@ class ServerConnection(asyncio.Protocol):
         if now_s < self._head_until and not self._transport.is_closing():
             within_s = self._head_within_s
             if not self._heading:
-                rests = now_s >= self._head_until - within_s + REST_S and self._rest()
+                rests = now_s >= self._head_until - within_s + REST_S and self.rest()
                 within_s = within_s if rests else REST_S
             self._bucket = self._shared.wheel.add(self, min(self._head_until, now_s + within_s))
         elif self._seat is Seat.RESERVED:
@@ -830,7 +833,7 @@ class ServerConnection(asyncio.Protocol):
         else:
             self._close()
 
-    def _rest(self) -> bool:
+    def rest(self) -> bool:
         """Drop what the next request makes anew. Returns False, and does nothing, in the middle of a request."""
         if self._heading or (self._newest is not None and self._newest.arriving):
             return False

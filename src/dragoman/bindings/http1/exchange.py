@@ -12,8 +12,9 @@ Invariant: the bytes of an answer are written in the order in which they were se
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -56,6 +57,7 @@ class RequestTarget(Struct, frozen=True):
 
 
 NO_REQUEST_TARGET = RequestTarget(b"", "", b"", b"")
+NO_HEADERS: Mapping[bytes, bytes] = MappingProxyType({})
 
 
 class ExchangeConnection(Protocol):
@@ -80,8 +82,24 @@ class ExchangeConnection(Protocol):
         """Read on, unless there are other reasons to wait."""
         ...
 
+    def rest(self) -> bool:
+        """Drop what the next request makes anew. Returns False, and does nothing, in the middle of a request."""
+        ...
+
+    def resume(self, exchange: "AsgiExchange", rest: Coroutine[Any, Any, None]) -> None:
+        """Go on with an answer that was parked."""
+        ...
+
     def answered(self, exchange: "AsgiExchange") -> None:
         """The answer has been written to its end."""
+        ...
+
+
+class ReaderWatch(Protocol):
+    """Wants to know when the client leaves."""
+
+    def left(self) -> None:
+        """The client has left."""
         ...
 
 
@@ -107,6 +125,7 @@ class AsgiExchange:
         "_left",
         "_loop",
         "_waiter",
+        "_watch",
         "arriving",
         "complete",
         "disconnected",
@@ -114,6 +133,7 @@ class AsgiExchange:
         "headers",
         "keep_alive",
         "method",
+        "parked",
         "started",
         "target",
         "version",
@@ -146,6 +166,9 @@ class AsgiExchange:
         """Whether the application has sent the head of its answer."""
         self.complete = False
         self.disconnected = False
+        self.parked = False
+        """Whether the call of the application is over, and the answer goes on later."""
+        self._watch: ReaderWatch | None = None
         self._carrier = carrier
         self._loop = loop
         self._continues = continues
@@ -190,6 +213,8 @@ class AsgiExchange:
         self.disconnected = True
         if self._waiter is not None:
             self._wake()
+        if self._watch is not None:
+            self._watch.left()
 
     def flush(self) -> None:
         """Send the head that waits, if there is one."""
@@ -232,6 +257,30 @@ class AsgiExchange:
                 return True
         self._start(status, headers)
         self._send_body(body, more=False)
+        return True
+
+    def watch(self, watch: ReaderWatch | None) -> None:
+        """Tell `watch` when the client leaves, and nobody else."""
+        self._watch = watch
+        if watch is not None and self.disconnected:
+            watch.left()
+
+    def park(self) -> None:
+        """Let the call of the application end without an answer, which goes on with `resume`. Its headers are gone."""
+        self.parked = True
+        self.header_list, self.headers, self.target = [], NO_HEADERS, NO_REQUEST_TARGET
+        self._carrier.rest()
+
+    def resume(self, rest: Coroutine[Any, Any, None]) -> None:
+        """Go on with an answer that was parked."""
+        self.parked = False
+        self._carrier.resume(self, rest)
+
+    def send_now(self, body: bytes) -> bool:
+        """Send some of the body, unless it has to wait. Returns whether it was sent."""
+        if self._carrier.write_paused or self.disconnected:
+            return False
+        self._send_body(body, more=True)
         return True
 
     def _take(self) -> bytes:

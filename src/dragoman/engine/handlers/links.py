@@ -38,12 +38,13 @@ class FileLinksStream:
     An item without files passes through unchanged, with the encoded frames that it shares with other streams.
     """
 
-    __slots__ = ("_links", "_stream", "base", "close", "head", "when_closed")
+    __slots__ = ("_links", "_stream", "base", "close", "deleted", "head", "park", "unpark", "when_closed")
 
     def __init__(self, stream: OpenStream, links: LinksAt) -> None:
         self.head: TaskHead | None = stream.head
         self.base: Record | None = None if stream.base is None else links.record(stream.base)
         self.close, self.when_closed = stream.close, stream.when_closed
+        self.park, self.unpark, self.deleted = stream.park, stream.unpark, stream.deleted
         self._stream = stream
         self._links = links
 
@@ -51,6 +52,11 @@ class FileLinksStream:
     def retry(self) -> bool:
         """As of the stream within."""
         return self._stream.retry
+
+    @property
+    def unheard(self) -> bool:
+        """As of the stream within."""
+        return self._stream.unheard
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
         """The next batch: see `engine.handler.Stream.next`."""

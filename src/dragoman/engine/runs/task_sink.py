@@ -148,8 +148,8 @@ class TaskSink:
         self._places: RunPlaces | None = None
         self._patches: dict[str, bool] | None = None
         """The changes of the agent's code that this run has asked about."""
-        self._written: set[str] = set()
-        """The artifacts of which this run has written."""
+        self._written: set[str] | None = None
+        """The artifacts of which this run has written, if any."""
 
     @property
     def questions(self) -> Questions:
@@ -234,7 +234,8 @@ class TaskSink:
             if self._keeps_files and self._services.files.large(artifact.parts):
                 return self._say_later(word)
             key = artifact.artifact_id
-            if key not in self._written:
+            if self._written is None or key not in self._written:
+                self._written = self._written or set()
                 self._written.add(key)
                 self.silent = False
                 if word.append or self.replay.crashed:
