@@ -158,10 +158,8 @@ async def main() -> int:
                 await send(http, "echo", {"text": text}, context=CONTEXT)
             views = {
                 "overview": "",
-                "tasks": "/tasks",
                 "task": f"/tasks/{report}",
                 "replay": f"/tasks/{tasks['countdown']}",
-                "answer": f"/tasks/{tasks['trip']}",
                 "wire": f"/tasks/{report}?tab=wire",
                 "agents": "/agents",
                 "conversation": f"/conversations/{CONTEXT}?agent=echo&principal=anonymous",
@@ -171,7 +169,8 @@ async def main() -> int:
             async with console(browser, url, token, color_scheme="light") as (page, seen):
                 for name, path in views.items():
                     await take(page, seen, path, name)
-                await take(page, seen, "/audit", "audit", UPPER)
+                for name in ("tasks", "inbox", "audit"):
+                    await take(page, seen, f"/{name}", name, UPPER)
                 await page.goto("/console/try?agent=papers")
                 await page.get_by_label("Message to papers").fill("Give me a file")
                 await page.keyboard.press("Enter")
