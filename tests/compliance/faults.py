@@ -247,7 +247,7 @@ FAULTS = (
         WIRE,
         "return redact(text, self._secrets)",
         "return text",
-        Edit(WIRE, "value if name.lower() in _PLAIN_HEADERS else REDACTED", "value"),
+        Edit(WIRE, "value if name.lower() in PLAIN_HEADERS else REDACTED", "value"),
     ),
     _fault("the card's last interface is used", "TX_001", SESSION, "    return usable[0]", "    return usable[-1]"),
     _fault(
@@ -286,7 +286,7 @@ FAULTS = (
         "a missing field is no fault of a card",
         "CARD_GET_002",
         "doctor/card_check.py",
-        '                yield f"{path}{name}: is missing"',
+        '                yield f"{path}{name}: is missing" + _instead(given, name, fields)',
         "                pass",
     ),
     _fault("pages begin anew", "TASK_LIST_001", TASK, "        page_token=cursor,\n", ""),

@@ -5,7 +5,7 @@ repr, a message or a log.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -244,3 +244,17 @@ class ClientCredentials:
         self._token = answer.access_token
         self._fetched += 1
         self._from_ms, self._until_ms = asked_ms, asked_ms + int(min(life_s - margin_s, 1e9) * 1000)
+
+
+REDACTED = "[redacted]"
+
+SECRET_LENGTH_MIN = 4
+"""Shorter values are not searched for: they occur in everything."""
+
+
+def redact(text: str, secrets: Sequence[str]) -> str:
+    """Return a text without these secrets. Those that are too short to be told from other words stay."""
+    for secret in secrets:
+        if len(secret) >= SECRET_LENGTH_MIN:
+            text = text.replace(secret, REDACTED)
+    return text

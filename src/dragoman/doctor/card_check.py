@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+from dragoman.doctor.schema import SHOWN, meant_name
+
 _TEXT, _LIST, _TEXTS, _OBJECT, _FLAG = "a text", "a list", "a list of texts", "an object", "true or false"
 
 _KINDS: dict[str, Any] = {_TEXT: str, _LIST: list, _TEXTS: list, _OBJECT: dict, _FLAG: bool}
@@ -135,13 +137,26 @@ def _check(given: dict[str, Any], fields: Fields, path: str) -> Iterator[str]:
         value = given.get(name)
         if value is None:
             if required:
-                yield f"{path}{name}: is missing"
+                yield f"{path}{name}: is missing" + _instead(given, name, fields)
         elif not isinstance(value, _KINDS[kind]):
             yield f"{path}{name}: is {type(value).__name__}, not {kind}"
         elif required and value == "":
             yield f"{path}{name}: is empty"
         elif kind is _TEXTS and not all(isinstance(each, str) for each in value):
             yield f"{path}{name}: is a list with entries that are no texts"
+
+
+def _instead(given: dict[str, Any], name: str, fields: Fields) -> str:
+    """Say under which other name a missing field is there: that of 0.3, or a misspelt one."""
+    known = {field for field, _, _ in fields}
+    for said in given:
+        if said not in known and (said == _OLD_NAMES.get(name) or meant_name(said, [name])):
+            return f"; it has `{said[:SHOWN]}`"
+    return ""
+
+
+_OLD_NAMES = {"protocolBinding": "transport", "supportedInterfaces": "additionalInterfaces", "location": "in"}
+"""What 0.3 calls the required fields of 1.0."""
 
 
 def _check_url(interface: dict[str, Any], path: str) -> Iterator[str]:

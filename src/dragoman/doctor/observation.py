@@ -19,6 +19,8 @@ from dragoman.net.tls import TlsSession
 BODY_BYTES_MAX = 64 * 1024
 """The part of a body that is kept: no error is longer, unless it is a page for people."""
 
+BODY_SHOWN = 120
+"""How many characters of a body a finding shows."""
 
 NO_ERROR = "no error"
 """The name of the error of an exchange over gRPC that went well."""
@@ -34,6 +36,8 @@ class HarmlessRequest(StrEnum):
     BROKEN_JSON = "a body that is not JSON"
     PREFLIGHT = "whether web pages of another origin may call"
     EXTENDED_CARD = "the extended card, without credentials"
+    OWN_EXTENDED_CARD = "the extended card"
+    WEBHOOKS = "the webhook of a random task"
 
 
 class Attempt(StrEnum):
@@ -50,15 +54,20 @@ class Attempt(StrEnum):
     RESUME = "the stream from after its first event"
     BEGIN = "a message whose task is not waited for*"
     CANCEL = "the end of that task"
+    AFTER_CANCEL = "that task again"
     FOREIGN = "the task, by another caller"
     WEBHOOK = "a webhook at an address of this machine"
+    CALLED = "a message with a webhook*"
+    LEFT = "the end of every other task that was begun"
 
 
 class AttemptOutcome(Struct, frozen=True, kw_only=True):
     """The outcome of an attempt. `error` is the name of an A2A error, and `failure` says why nothing came.
 
     `kind` is `Task`, `Message` or that of another result; `state` is the task's. `events` are the kinds of the updates
-    of a stream, and `event_ids` their ids, empty for those without. `first_ms` is when the first one came.
+    of a stream, and `event_ids` their ids, empty for those without. `first_ms` is when the first one came. `after_end`
+    counts the updates after a terminal state, `stays_open` says that the agent did not end the stream then, and
+    `broke` why it ended before. `exchange` is the last request of the attempt, None over gRPC.
     """
 
     kind: str = ""
@@ -73,15 +82,38 @@ class AttemptOutcome(Struct, frozen=True, kw_only=True):
     failure: str = ""
     elapsed_ms: float = 0.0
     first_ms: float = 0.0
+    after_end: int = 0
+    stays_open: bool = False
+    broke: str = ""
+    exchange: "Exchange | None" = None
+
+    @property
+    def late(self) -> bool:
+        """Whether nothing came in time."""
+        return self.failure.startswith("no answer within")
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether an answer came that this tool's client could not read."""
+        return self.error == "InvalidAgentResponse"
 
     @property
     def words(self) -> str:
         """The outcome in a few words."""
-        if self.error or self.failure:
-            return self.error or self.failure.removeprefix("answered with ")
+        if (self.unreadable or self.failure.startswith("answered with")) and self.exchange is not None:
+            return self.exchange.words_with_body
+        if self.error:
+            return error_name(self.error)
+        if self.failure:
+            return self.failure.removeprefix("answered with ")
         if self.events:
             return f"a stream of {len(self.events)} updates"
         return f"a {self.kind}" + (f" in {self.state}" if self.state else "")
+
+
+def error_name(error: str) -> str:
+    """Return the name that A2A gives an error (A2A 1.0 §3.3.2)."""
+    return error if error == NO_ERROR or error.endswith("Error") else f"{error}Error"
 
 
 class Exchange(Struct, frozen=True, kw_only=True):
@@ -89,6 +121,8 @@ class Exchange(Struct, frozen=True, kw_only=True):
 
     Header names are in lower case. `refused`: it was not sent, since the address may not be dialled. `certificate` is
     why the certificate was not trusted, empty if it was. `error` is the name of an A2A error that came over gRPC.
+    `compressed`: the body was compressed, and was not read. `verb`, `url`, `sent_headers` and `sent` are the request,
+    without credentials.
     """
 
     status: int = 0
@@ -99,6 +133,42 @@ class Exchange(Struct, frozen=True, kw_only=True):
     refused: bool = False
     certificate: str = ""
     error: str = ""
+    compressed: bool = False
+    verb: str = ""
+    url: str = ""
+    sent_headers: Mapping[str, str] = {}
+    sent: bytes = b""
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the answer is a stream of events."""
+        return self.content_type == "text/event-stream"
+
+    @property
+    def content_type(self) -> str:
+        """The media type of the answer, without parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def request_id(self) -> Any:
+        """The id of the JSON-RPC request, None if it was none."""
+        try:
+            asked = msgspec.json.decode(self.sent)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+        return asked.get("id") if isinstance(asked, dict) else None
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.body.decode("utf-8", "replace")
+
+    @property
+    def words_with_body(self) -> str:
+        """The answer in a few words, with the beginning of its body."""
+        begins = " ".join(self.text.split())
+        cut = begins[:BODY_SHOWN] + ("…" if len(begins) > BODY_SHOWN else "")
+        return f"{self.words}: {cut}" if cut else f"{self.words} and no body"
 
     @property
     def document(self) -> Any:
@@ -127,9 +197,9 @@ class Exchange(Struct, frozen=True, kw_only=True):
         if self.failure:
             return self.failure
         if self.error:
-            return self.error
+            return error_name(self.error)
         code = self.rpc_code
-        kind = self.headers.get("content-type", "no content type").partition(";")[0]
+        kind = self.content_type or "no content type"
         return f"HTTP {self.status}" + (f" with the error {code}" if code is not None else f" with {kind}")
 
 
@@ -149,6 +219,23 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     def official(self) -> bool:
         """Whether it speaks a version of A2A, and no vendor's dialect."""
         return self.interface.dialect in ("1.0", "0.3")
+
+    @property
+    def speaks(self) -> bool:
+        """Whether the answer there is one of the endpoint's binding, or at least of something that guards it."""
+        came = self.answers.get(HarmlessRequest.UNKNOWN_TASK)
+        if came is None or came.failure:
+            return False
+        if self.interface.binding == "GRPC" or came.denied or came.status == 429:
+            return True
+        match came.document:
+            case {"error": _} | {"result": _}:
+                return True
+            case {"detail": "Not Found" | "Method Not Allowed"}:  # what Starlette says of a route that is not there
+                return False
+            case dict():
+                return self.interface.binding == "HTTP+JSON"
+        return False
 
     @property
     def refused(self) -> bool:
@@ -221,6 +308,14 @@ class Observations(Struct, frozen=True, kw_only=True):
         """Whether the card says that there is an extended card."""
         match self.card:
             case {"capabilities": {"extendedAgentCard": True}} | {"supportsAuthenticatedExtendedCard": True}:
+                return True
+        return False
+
+    @property
+    def pushes(self) -> bool:
+        """Whether the card says that the agent calls webhooks."""
+        match self.card:
+            case {"capabilities": {"pushNotifications": True}}:
                 return True
         return False
 

@@ -23,6 +23,7 @@ from dragoman.client import (
 from dragoman.client.card import binding_of, dialect_of
 from dragoman.client.discovery import ACCEPT, places
 from dragoman.client.doors import Doors
+from dragoman.client.errors import Tried
 from dragoman.dialects.cards import JSONRPC
 from dragoman.dialects.client.card import decode_card
 from dragoman.dialects.client.scalars import Unfit
@@ -31,6 +32,7 @@ from dragoman.doctor.look import (
     TIMEOUTS,
     EndpointLook,
     certificate_fault,
+    now_s,
     send_request,
     without_query,
 )
@@ -42,6 +44,7 @@ from dragoman.doctor.observation import (
 )
 from dragoman.doctor.subject import CallerIdentity, CardUnfit, ExaminationFailed, ExchangeLog, Subject, SubjectCard
 from dragoman.doctor.trial import EVERY, Trial, Wish
+from dragoman.doctor.webhook import Listen, open_webhook
 from dragoman.net.address import fault
 from dragoman.net.dialer import find_addresses
 from dragoman.net.egress import Egress
@@ -52,10 +55,13 @@ LOOK_S = 25.0
 LOOK_BEFORE_TRIAL_S = 10.0
 """The same, if messages are sent after that."""
 
-ALL_S = 28.0
+ALL_S = 24.0
 """When the last attempt ends, counted from the beginning."""
 
-LIMIT_S = 29.5
+END_S = 4.0
+"""How long it may take to cancel what was begun."""
+
+LIMIT_S = ALL_S + END_S + 1.5
 """How long everything may take."""
 
 CARD_S = 12.0
@@ -73,22 +79,24 @@ def _tell_nobody(seen: Observations) -> None:
     pass
 
 
-async def observe(subject: Subject, wish: Wish | None = None, progress: Progress = _tell_nobody) -> Observations:
-    """Look at an agent, and with a `wish` send it messages.
+async def observe(
+    subject: Subject, wish: Wish | None = None, progress: Progress = _tell_nobody, listen: Listen = open_webhook
+) -> Observations:
+    """Look at an agent, and with a `wish` send it messages; `listen` opens a webhook that the agent can call.
 
     Raises ExaminationFailed, or what the subject raises, if the agent cannot be reached, or if its card or anything
     else takes too long.
     """
     try:
         async with asyncio.timeout(LIMIT_S):
-            return await _observe(subject, wish, progress)
+            return await _observe(subject, wish, progress, listen)
     except TimeoutError as error:
         told = f"the examination took longer than {LIMIT_S:g} s"
         raise ExaminationFailed("timeout", told, "try again later") from error
 
 
-async def _observe(subject: Subject, wish: Wish | None, progress: Progress) -> Observations:
-    began_s = time.monotonic()
+async def _observe(subject: Subject, wish: Wish | None, progress: Progress, listen: Listen) -> Observations:
+    began_s = now_s()
     agent, origin = subject.agent, subject.origin
     try:
         async with asyncio.timeout(CARD_S):
@@ -96,20 +104,31 @@ async def _observe(subject: Subject, wish: Wish | None, progress: Progress) -> O
     except TimeoutError as error:
         raise ExaminationFailed("unreachable", f"{agent} shows no card within {CARD_S:g} s") from error
     except CardUnfit as unfit:
-        instead = ((origin, str(unfit)),)
-        return Observations(agent=agent, place=origin, tried=instead, public=await _is_public(origin))
+        return await _observe_none(subject, unfit.tried or (Tried(origin, str(unfit)),))
     except NoCard as error:
-        tried = tuple((without_query(each.url), each.answer) for each in error.tried)
-        return Observations(agent=agent, place=origin, tried=tried, public=await _is_public(origin))
+        return await _observe_none(subject, error.tried)
     except (NotReached, CallTimedOut) as error:
         if not (reason := certificate_fault(error)):
             raise
         return Observations(agent=agent, place=origin, certificate=reason, now_s=time.time())
-    return await _observe_card(subject, card, wish, progress, began_s)
+    return await _observe_card(subject, card, wish, progress, listen, began_s)
+
+
+async def _observe_none(subject: Subject, tried: Sequence[Tried]) -> Observations:
+    """Return what was served in the place of a card. The most telling answer is asked for again, to keep its bytes."""
+    telling = next((each.url for each in tried if not each.other and each.answer != "HTTP status 404"), "")
+    telling = telling if telling.startswith(("http://", "https://")) else ""
+    return Observations(
+        agent=subject.agent,
+        place=subject.origin,
+        tried=tuple((without_query(each.url), each.answer) for each in tried),
+        card_exchange=await _fetch(subject.egress, telling, subject.log) if telling else None,
+        public=await _is_public(subject.origin),
+    )
 
 
 async def _observe_card(
-    subject: Subject, card: SubjectCard, wish: Wish | None, progress: Progress, began_s: float
+    subject: Subject, card: SubjectCard, wish: Wish | None, progress: Progress, listen: Listen, began_s: float
 ) -> Observations:
     """Look at the endpoints of a card, and with a `wish` send messages. `began_s` is when the examination began."""
     agent, egress, url = subject.agent, subject.egress, card.found.url
@@ -144,8 +163,7 @@ async def _observe_card(
         )
         progress(seen)
         until_s = began_s + ALL_S
-        left_s = (LOOK_S if wish is None else LOOK_BEFORE_TRIAL_S) - (time.monotonic() - began_s)
-        asks_extended = seen.extends
+        left_s = (LOOK_S if wish is None else LOOK_BEFORE_TRIAL_S) - (now_s() - began_s)
         looks = [
             EndpointLook(
                 each,
@@ -156,7 +174,8 @@ async def _observe_card(
                 subject.headers,
                 egress,
                 named,
-                asks_extended=asks_extended,
+                asks_extended=seen.extends,
+                asks_webhooks=seen.pushes,
                 debug=None if subject.log is None else subject.log.branch(),
             )
             for each in listed[:ENDPOINTS_MAX]
@@ -167,7 +186,7 @@ async def _observe_card(
         second = subject.identify_other(seen.schemes)
         trials: list[EndpointTrial] = []
         for look in _choose_endpoints(subject, card, looks, wish.interface):
-            trials.append(await _try(look, wish, second, until_s, streams=seen.streams))
+            trials.append(await _try(look, wish, second, listen, until_s, streams=seen.streams))
             first, *others = trials
             seen = replace(seen, tried_at=first.endpoint, attempts=first.attempts, further=tuple(others))
             progress(seen)
@@ -208,20 +227,32 @@ def _choose_endpoints(subject: Subject, card: SubjectCard, looks: list[EndpointL
 
 
 async def _try(
-    look: EndpointLook, wish: Wish, second: CallerIdentity, until_s: float, *, streams: bool
+    look: EndpointLook, wish: Wish, second: CallerIdentity, listen: Listen, until_s: float, *, streams: bool
 ) -> EndpointTrial:
-    """Make the attempts at one endpoint, as far as the time allows; none at one that may not be dialled."""
+    """Make the attempts at one endpoint, as far as the time allows; none at one that may not be dialled.
+
+    What was begun is canceled, also if the examination is interrupted.
+    """
     if look.endpoint.refused:
         return EndpointTrial(endpoint=look.endpoint)
+    tape = look.tape()
     async with AsyncExitStack() as open_:
-        connection = await open_.enter_async_context(look.connect(look.shown))
+        connection = await open_.enter_async_context(look.connect(look.shown, tape))
         other = await open_.enter_async_context(look.connect(second)) if second.given else None
-        trial = Trial(connection, other, wish, streams=streams)
+        host = urlsplit(look.interface.url).hostname or ""
+        webhook = await open_.enter_async_context(listen(host)) if wish.webhooks else None
+        trial = Trial(connection, other, tape, wish, streams=streams, webhook=webhook)
         try:
-            async with asyncio.timeout(until_s - time.monotonic()):
+            async with asyncio.timeout_at(until_s):
                 await trial.run()
         except TimeoutError:
             pass  # what has come is recorded; the rest is not measured
+        finally:
+            try:
+                async with asyncio.timeout(END_S):
+                    await trial.end()
+            except TimeoutError:
+                pass
     return EndpointTrial(endpoint=look.endpoint, attempts=dict(trial.outcomes))
 
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from dragoman.client import FoundCard, Interface
 from dragoman.client.credentials import Credentials
+from dragoman.client.errors import Tried
 from dragoman.client.transport import WireLog
 from dragoman.net.egress import Egress
 from dragoman.net.tls import ClientTls
@@ -26,7 +27,11 @@ class ExaminationFailed(Exception):
 
 
 class CardUnfit(Exception):
-    """A document was served in the place of a card. The message says what came."""
+    """A document was served in the place of a card. The message says what came, `tried` where, if that is known."""
+
+    def __init__(self, message: str, tried: Sequence[Tried] = ()) -> None:
+        super().__init__(message)
+        self.tried = tuple(tried)
 
 
 class SubjectCard(Struct, frozen=True, kw_only=True):

@@ -1,13 +1,13 @@
 """Sends a handful of messages to one endpoint, and records what becomes of them.
 
-Invariant: at most five messages are sent. The task that is not waited for is canceled. No webhook is registered unless
-the caller asks for it, and one that was accepted is deleted again.
+Invariant: at most five messages are sent, and a sixth with a webhook. Whatever they began is canceled, unless it has
+ended. No webhook is registered unless the caller asks for it, and one at the agent's own machine is deleted again.
 """
 
 import asyncio
-import time
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from contextlib import aclosing
+from typing import Any
 from uuid import uuid4
 
 from msgspec import Struct
@@ -15,7 +15,10 @@ from msgspec.structs import replace
 
 from dragoman.client import Connection, Message, NoAnswer, PeerError, PushConfig, Task
 from dragoman.client.conversation import make_message
+from dragoman.client.errors import is_untaken
 from dragoman.doctor.observation import Attempt, AttemptOutcome
+from dragoman.doctor.tape import Tape
+from dragoman.doctor.webhook import Webhook
 from dragoman.model.errors import A2AError
 from dragoman.model.operations import (
     CancelTask,
@@ -49,6 +52,15 @@ END_S = 3.0
 POLL_S = 0.2
 """How often it is read meanwhile."""
 
+LAST_S = 2.0
+"""How long a stream may stay open after its task has ended."""
+
+CALLED_S = 5.0
+"""How long the call of a webhook is waited for."""
+
+REFUSED_S = 2.0
+"""How long a server is left alone that is asked too much and does not say for how long."""
+
 EVENTS_MAX = 200
 """A stream that has more updates is left there."""
 
@@ -73,51 +85,103 @@ class Wish(Struct, frozen=True, kw_only=True):
 
 
 class Trial:
-    """The attempts at one endpoint. `outcomes` has those that were made, in their order."""
+    """The attempts at one endpoint. `outcomes` has those that were made, in their order.
 
-    def __init__(self, connection: Connection, other: Connection | None, wish: Wish, *, streams: bool) -> None:
+    `tape` keeps what `connection` sends and receives. `webhook` is where the agent can call this tool, None if nowhere.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        other: Connection | None,
+        tape: Tape,
+        wish: Wish,
+        *,
+        streams: bool,
+        webhook: Webhook | None = None,
+    ) -> None:
         self.outcomes: dict[Attempt, AttemptOutcome] = {}
         self._connection = connection
         self._other = other
+        self._tape = tape
         self._wish = wish
         self._streams = streams
+        self._webhook = webhook
+        self._begun: dict[str, bool] = {}
+        """The tasks that were begun, each with whether it has ended."""
+        self._unheard: set[str] = set()
+        """The ids of messages that got no answer in time."""
 
     async def run(self) -> None:
         """Make all attempts, one after the other; those that need a task only if there is one."""
         message_id = str(uuid4())
-        first = await self._call(Attempt.SEND, self._send(message_id=message_id))
-        slow = first.failure == TOO_SLOW
-        if first.error or (first.failure and not slow):
+        first = await self._say(Attempt.SEND, message_id=message_id)
+        if first.error or (first.failure and not first.late):
             return
-        if not slow:
-            await self._call(Attempt.REPEAT, self._send(message_id=message_id))
+        if not first.late:
+            await self._say(Attempt.REPEAT, message_id=message_id)
             if self._streams:
                 await self._stream()
-        await self._call(Attempt.SEND_TO_UNKNOWN, self._send(task_id=str(uuid4())))
-        begun = await self._call(Attempt.BEGIN, self._send(immediately=True))
-        try:
-            now = await self._read(task) if (task := first if first.task_id else begun).task_id else task
-        finally:
-            if begun.task_id and not begun.ended:
-                await self._call(Attempt.CANCEL, CancelTask(id=begun.task_id))
+        begun = await self._say(Attempt.BEGIN, immediately=True)
+        if first.late and begun.late:
+            return
+        await self._say(Attempt.SEND_TO_UNKNOWN, task_id=str(uuid4()))
+        now = await self._read(task) if (task := first if first.task_id else begun).task_id else task
+        if begun.task_id and not begun.ended:
+            await self._cancel(begun.task_id)
         if now.ended:
-            await self._call(Attempt.CANCEL_ENDED, CancelTask(id=now.task_id))
+            await self._call(Attempt.CANCEL_ENDED, CancelTask(id=task.task_id))
             if self._streams:
-                await self._record(Attempt.SUBSCRIBE_ENDED, self._events(Subscribe(id=now.task_id)))
+                await self._record(Attempt.SUBSCRIBE_ENDED, self._events(Subscribe(id=task.task_id)))
+        if self._webhook is not None:
+            await self._await_call(self._webhook)
+
+    async def end(self) -> None:
+        """Cancel every task that was begun and has not ended; `LEFT` lists those that run on."""
+        if self._unheard:
+            await self._find_unheard()
+        left = []
+        for task_id in [each for each, ended in self._begun.items() if not ended]:
+            came = await self._attempt(self._ask(self._connection, CancelTask(id=task_id)))
+            if not (came.ended or came.error in ("TaskNotCancelable", "TaskNotFound")):
+                came = await self._attempt(self._ask(self._connection, GetTask(id=task_id)))
+                if not came.ended:
+                    left.append(task_id)
+        self.outcomes[Attempt.LEFT] = AttemptOutcome(kind="TaskList", listed=tuple(left))
+
+    async def _find_unheard(self) -> None:
+        """Find the tasks of messages that got no answer, by the history of the newest tasks."""
+        try:
+            async with asyncio.timeout(ATTEMPT_S):
+                page = await self._connection.ask(ListTasks(page_size=20, history_length=20))
+        except (A2AError, TimeoutError, PeerError, NoAnswer):
+            return
+        for task in page.tasks if isinstance(page, TaskList) else ():
+            if task.id not in self._begun and any(each.message_id in self._unheard for each in task.history):
+                self._begun[task.id] = task.status.state in _TERMINAL
 
     async def _read(self, task: AttemptOutcome) -> AttemptOutcome:
         """Read a task in every way, and return it as it was when it was read last."""
-        now = await self._call(Attempt.GET, GetTask(id=task.task_id))
-        until_s = time.monotonic() + END_S
-        while now.state in _RUNNING and time.monotonic() < until_s:
-            await asyncio.sleep(POLL_S)
-            now = await self._call(Attempt.GET, GetTask(id=task.task_id))
+        now = await self._await_end(Attempt.GET, task.task_id)
         await self._call(Attempt.LIST, ListTasks(context_id=task.context_id, page_size=50))
         if self._other is not None:
             await self._record(Attempt.FOREIGN, self._ask(self._other, GetTask(id=task.task_id)))
         if self._wish.webhooks:
             await self._try_webhook(task.task_id)
         return now
+
+    async def _await_end(self, attempt: Attempt, task_id: str) -> AttemptOutcome:
+        now = await self._call(attempt, GetTask(id=task_id))
+        until_s = _now_s() + END_S
+        while now.state in _RUNNING and _now_s() < until_s:
+            await asyncio.sleep(POLL_S)
+            now = await self._call(attempt, GetTask(id=task_id))
+        return now
+
+    async def _cancel(self, task_id: str) -> None:
+        came = await self._call(Attempt.CANCEL, CancelTask(id=task_id))
+        if not came.error and not came.failure:
+            await self._await_end(Attempt.AFTER_CANCEL, task_id)
 
     async def _stream(self) -> None:
         operation = StreamMessage(message=make_message(self._wish.text))
@@ -135,21 +199,43 @@ class Trial:
                 self._ask(self._connection, DeletePushConfig(task_id=task_id, id=came.task_id or hook_id))
             )
 
-    def _send(
-        self, *, message_id: str | None = None, task_id: str | None = None, immediately: bool = False
-    ) -> Operation:
+    async def _await_call(self, webhook: Webhook) -> None:
+        """Send a message with a webhook, and wait for its call."""
+        config = PushConfig(id=str(uuid4()), url=webhook.url)
+        message = make_message(self._wish.text)
+        came = await self._call(Attempt.CALLED, SendMessage(message=message, push_config=config))
+        if came.error or came.failure:
+            return
+        called = await webhook.wait(CALLED_S)
+        self.outcomes[Attempt.CALLED] = replace(came, listed=("called",) if called else ())
+
+    async def _say(
+        self,
+        attempt: Attempt,
+        *,
+        message_id: str | None = None,
+        task_id: str | None = None,
+        immediately: bool = False,
+    ) -> AttemptOutcome:
         message = make_message(self._wish.text, message_id=message_id, task_id=task_id)
-        return SendMessage(message=message, return_immediately=immediately)
+        came = await self._call(attempt, SendMessage(message=message, return_immediately=immediately))
+        if came.late:
+            self._unheard.add(message.message_id)
+        return came
 
     async def _call(self, attempt: Attempt, operation: Operation) -> AttemptOutcome:
         return await self._record(attempt, self._ask(self._connection, operation))
 
-    async def _record(self, attempt: Attempt, work: Awaitable[AttemptOutcome]) -> AttemptOutcome:
-        self.outcomes[attempt] = came = await self._attempt(work)
+    async def _record(self, attempt: Attempt, work: Coroutine[Any, Any, AttemptOutcome]) -> AttemptOutcome:
+        self._tape.take()
+        came = await self._attempt(work)
+        self.outcomes[attempt] = came = replace(came, exchange=self._tape.take())
+        if came.task_id and came.kind != "PushConfig" and attempt is not Attempt.FOREIGN:
+            self._begun[came.task_id] = came.ended
         return came
 
-    async def _attempt(self, work: Awaitable[AttemptOutcome]) -> AttemptOutcome:
-        began_s = time.monotonic()
+    async def _attempt(self, work: Coroutine[Any, Any, AttemptOutcome]) -> AttemptOutcome:
+        began_s = _now_s()
         try:
             async with asyncio.timeout(ATTEMPT_S):
                 came = await work
@@ -158,12 +244,12 @@ class Trial:
         except TimeoutError:
             came = AttemptOutcome(failure=TOO_SLOW)
         except (PeerError, NoAnswer) as error:
-            came = AttemptOutcome(failure=str(error).removeprefix(f"{getattr(error, 'url', '')}: "))
-        return replace(came, elapsed_ms=(time.monotonic() - began_s) * 1000)
+            came = AttemptOutcome(failure=_failure(error))
+        return replace(came, elapsed_ms=(_now_s() - began_s) * 1000)
 
     async def _ask(self, connection: Connection, operation: Operation) -> AttemptOutcome:
         """Make a call. One that sends no message is made once more if its connection broke: some servers close theirs
-        after an answer of 500.
+        after an answer of 500. A call that was refused because there were too many is made once more.
         """
         try:
             answer = await connection.ask(operation)
@@ -171,23 +257,62 @@ class Trial:
             if isinstance(operation, SendMessage):
                 raise
             answer = await connection.ask(operation)
+        except (A2AError, PeerError) as error:
+            if not is_untaken(error):
+                raise
+            await asyncio.sleep(REFUSED_S)
+            answer = await connection.ask(operation)
         return _outcome(answer)
 
     async def _events(self, operation: StreamMessage | Subscribe, after: str | None = None) -> AttemptOutcome:
-        began_s = time.monotonic()
+        """Read a stream to its end, or for LAST_S after its task has ended."""
+        began_s = _now_s()
         kinds: list[str] = []
         ids: list[str] = []
-        came, first_ms = AttemptOutcome(), 0.0
+        came, first_ms, after_end, stays_open, broke = AttemptOutcome(), 0.0, 0, False, ""
         async with aclosing(self._connection.events(operation, after=after)) as batches:
-            async for batch in batches:
-                first_ms = first_ms or (time.monotonic() - began_s) * 1000
+            ends_s: float | None = None
+            while len(kinds) <= EVENTS_MAX:
+                try:
+                    async with asyncio.timeout_at(ends_s):
+                        batch = await anext(batches, None)
+                except TimeoutError:
+                    if ends_s is None:
+                        raise
+                    stays_open = True
+                    break
+                except (A2AError, PeerError, NoAnswer) as error:
+                    if not kinds:
+                        raise
+                    broke = _failure(error)
+                    break
+                if batch is None:
+                    break
+                first_ms = first_ms or (_now_s() - began_s) * 1000
                 for event_id, update in batch:
                     kinds.append(type(update).__name__)
                     ids.append(event_id)
+                    after_end += came.ended or came.kind == "Message"
                     came = _merge(came, _outcome(update))
-                if len(kinds) > EVENTS_MAX:
-                    break
-        return replace(came, events=tuple(kinds), event_ids=tuple(ids), first_ms=first_ms)
+                if ends_s is None and (came.ended or came.kind == "Message"):
+                    ends_s = _now_s() + LAST_S
+        return replace(
+            came,
+            events=tuple(kinds),
+            event_ids=tuple(ids),
+            first_ms=first_ms,
+            after_end=after_end,
+            stays_open=stays_open,
+            broke=broke,
+        )
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _failure(error: Exception) -> str:
+    return str(error).removeprefix(f"{getattr(error, 'url', '')}: ")
 
 
 def _outcome(value: object) -> AttemptOutcome:
@@ -215,8 +340,8 @@ def _outcome(value: object) -> AttemptOutcome:
 
 
 def _merge(before: AttemptOutcome, update: AttemptOutcome) -> AttemptOutcome:
-    """Return the outcome of a stream after one more update; an artifact has no state."""
-    state, ended = (update.state, update.ended) if update.state else (before.state, before.ended)
+    """Return the outcome of a stream after one more update; an artifact has no state, and the first end counts."""
+    state, ended = (update.state, update.ended) if update.state and not before.ended else (before.state, before.ended)
     return replace(
         before,
         kind=before.kind or update.kind,

@@ -31,7 +31,7 @@ from dragoman.net.dialer import (
     missing_answer,
     operator_named,
 )
-from dragoman.net.errors import BadUrl, Broken, TooLarge
+from dragoman.net.errors import BadUrl, Compressed, TooLarge
 from dragoman.net.exchange import HttpAnswer, Want, encode_request, is_compressed
 from dragoman.net.target import Target, parse_operator_url
 from dragoman.net.tls import MACHINE_TLS, ClientTls, TlsSession
@@ -136,7 +136,7 @@ class Flow:
         """Return everything that has come since; empty at the end of the body. Raises as `pieces`."""
         self._connection.gathered()
         if self._coded:
-            raise compressed_answer(self._shown)
+            raise Compressed(self._shown)
         answer = self._answer
         if answer.held:
             return answer.take()
@@ -146,7 +146,7 @@ class Flow:
 
     async def _pieces(self) -> AsyncGenerator[bytes, None]:
         if self._coded:
-            raise compressed_answer(self._shown)
+            raise Compressed(self._shown)
         answer, connection = self._answer, self._connection
         while True:
             if answer.held:
@@ -161,11 +161,6 @@ class Flow:
     def release(self) -> None:
         """Give the connection back, which is closed if the answer has not come whole. Call it once."""
         self._release(self._connection)
-
-
-def compressed_answer(shown: str) -> Broken:
-    """Return the error for a compressed answer. None is unpacked: a small one can expand to a huge one."""
-    return Broken(shown, "the answer is compressed although the request asked for identity")
 
 
 class HttpReply(Struct, frozen=True):
@@ -262,7 +257,7 @@ class Egress:
         connection = await self._send(call, method, headers, body, answer, timeout_s)
         self._release(connection)
         if answer.is_compressed:
-            raise compressed_answer(call.shown)
+            raise Compressed(call.shown)
         if answer.large:
             raise TooLarge(call.shown, self._max_answer_bytes)
         if not answer.whole:

@@ -7,6 +7,7 @@
     │   └── CertificateWanted    it asks for a certificate of the client      nothing was read
     ├── TimedOut         connected, but no complete answer in time           the request may have been carried out
     ├── Broken           the connection ended, or its answer is not HTTP     the request may have been carried out
+    │   └── Compressed   the answer is compressed, and was not unpacked      the request has been carried out
     └── TooLarge         the answer is over the limit                        the request has been carried out
     Unresolved           a name without an address; the caller decides what that means for the request
 
@@ -61,6 +62,16 @@ class TimedOut(EgressError):
 
 class Broken(EgressError):
     """The connection ended before the answer did, or the answer is not HTTP."""
+
+
+class Compressed(Broken):
+    """The answer is compressed although the request asked for identity. It was not unpacked.
+
+    A small answer can expand to a huge one.
+    """
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, "the answer is compressed although the request asked for identity")
 
 
 class TooLarge(EgressError):

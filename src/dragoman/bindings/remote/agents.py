@@ -222,16 +222,17 @@ class RemoteAgents:
         self, operator: Operator, action: str, given: ExaminationRequest, feed: RemoteFeed
     ) -> Examination:
         failure = None
+        secrets = () if given.credential is None else (given.credential.value,)
         seen = Observations(agent=audited_url(given.url))
         try:
             subject = PastedSubject(given.url, self.ways, _shown_by(given.credential))
             wish = Wish(text=given.text or TEXT) if given.active else None
-            seen = await observe(subject, wish, lambda so_far: feed.replace("findings", judge_part(so_far)))
+            seen = await observe(subject, wish, lambda so_far: feed.replace("findings", judge_part(so_far, secrets)))
         except ExaminationFailed as error:
             failure = RemoteFailure(type(error).__name__, error.message)
         except FAILURES as error:
             failure = self._failed(operator, action, given, error)
-        return judge_whole(seen, failure)
+        return judge_whole(seen, failure, secrets)
 
     @asynccontextmanager
     async def _connect(self, given: CallRequest) -> AsyncGenerator[Connection, None]:

@@ -17,6 +17,7 @@ from dragoman.doctor.checks import CHECKS
 from dragoman.doctor.checks.behavior import BEHAVIOR_CHECKS
 from dragoman.doctor.checks.card import CARD_CHECKS
 from dragoman.doctor.finding import Color, judge_all
+from dragoman.doctor.fixes import fixes_of
 from dragoman.doctor.identity import identify
 from dragoman.doctor.observation import Observations
 from dragoman.doctor.signature import describe_signature, fetch_served_keys
@@ -63,24 +64,28 @@ class PastedSubject:
         return None
 
 
-def judge_part(seen: Observations) -> Examination:
-    """The findings of what has been asked so far, without those that are not measured."""
+def judge_part(seen: Observations, secrets: Sequence[str]) -> Examination:
+    """The findings of what has been asked so far, without those that are not measured. No text has the `secrets`."""
     asked = CARD_CHECKS if not seen.endpoints else CHECKS
     checks = [check for check in asked if seen.attempts or check not in BEHAVIOR_CHECKS]
-    found = [finding for finding in judge_all(checks, seen) if finding.color is not Color.GREY]
+    found = [
+        finding
+        for finding in judge_all(checks, seen, fixes_of(identify(seen)), secrets)
+        if finding.color is not Color.GREY
+    ]
     return Examination(
         agent=seen.agent, card_url=seen.place, server="", evidence="", findings=tuple(found), failure=None
     )
 
 
-def judge_whole(seen: Observations, failure: RemoteFailure | None) -> Examination:
-    """The findings in the end; none if the agent could not be examined."""
+def judge_whole(seen: Observations, failure: RemoteFailure | None, secrets: Sequence[str]) -> Examination:
+    """The findings in the end; none if the agent could not be examined. No text has the `secrets`."""
     known = identify(seen)
     return Examination(
         agent=seen.agent,
         card_url=seen.place,
         server="" if failure is not None else known.name,
         evidence="" if failure is not None else known.evidence,
-        findings=() if failure is not None else tuple(judge_all(CHECKS, seen)),
+        findings=() if failure is not None else tuple(judge_all(CHECKS, seen, fixes_of(known), secrets)),
         failure=failure,
     )

@@ -19,10 +19,11 @@ from dragoman.cli.a2a.output import Output, print_failure, warn
 from dragoman.cli.a2a.reference import ResolvedCard, is_loopback, origin_of, resolve_card
 from dragoman.cli.a2a.settings import Level, Settings, SettingsError, output_of, seconds, settings_of
 from dragoman.cli.a2a.tokens import stored_token
-from dragoman.cli.a2a.wire import DebugLog, redact
+from dragoman.cli.a2a.wire import DebugLog
 from dragoman.cli.endings import Code
 from dragoman.client import BadTls, Connection, FoundCard, Interface, Retries, Timeouts, connect, interfaces
 from dragoman.client.card import beside, binding_of, dialect_of
+from dragoman.client.credentials import redact
 from dragoman.client.discovery import places
 from dragoman.dialects.client.card import decode_card
 from dragoman.dialects.client.scalars import Unfit

@@ -12,10 +12,9 @@ from typing import Any
 import msgspec
 
 from dragoman.cli.a2a.text import printable
+from dragoman.client.credentials import REDACTED, redact
 
-REDACTED = "[redacted]"
-
-_PLAIN_HEADERS = frozenset(
+PLAIN_HEADERS = frozenset(
     {
         "accept",
         "a2a-extensions",
@@ -33,9 +32,6 @@ _PLAIN_HEADERS = frozenset(
     }
 )
 """Headers whose values are shown. Every other may carry a credential."""
-
-SECRET_LENGTH_MIN = 4
-"""Shorter values are not searched for: they occur in everything."""
 
 
 class DebugLog:
@@ -85,7 +81,7 @@ class DebugLog:
 
     def _headers(self, sign: str, headers: Mapping[str, str]) -> None:
         for name, value in headers.items():
-            self.note(f"{sign} {name}: {value if name.lower() in _PLAIN_HEADERS else REDACTED}")
+            self.note(f"{sign} {name}: {value if name.lower() in PLAIN_HEADERS else REDACTED}")
 
     def _body(self, sign: str, body: bytes) -> None:
         if self._method and body:
@@ -96,14 +92,6 @@ class DebugLog:
 
     def _redact(self, text: str) -> str:
         return redact(text, self._secrets)
-
-
-def redact(text: str, secrets: Sequence[str]) -> str:
-    """Return a text without these secrets. Those that are too short to be told from other words stay."""
-    for secret in secrets:
-        if len(secret) >= SECRET_LENGTH_MIN:
-            text = text.replace(secret, REDACTED)
-    return text
 
 
 def _protobuf_json(method: str, message: bytes, *, is_request: bool) -> str:

@@ -1,26 +1,33 @@
 """`dragoman doctor` and `dragoman conformance`: what an agent gets wrong, and what to change.
 
-Invariant: without `--active` the doctor sends no message. The exit status follows from the findings alone.
+Invariant: without `--active` the doctor sends no message. The exit status follows from the findings alone, and with
+`--watch` from none.
 """
 
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
-from dragoman.cli.arguments import EXPOSED
+from dragoman.cli.arguments import EXPOSED, Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from dragoman.cli.a2a.output import Output
     from dragoman.cli.a2a.session import KnownTask
     from dragoman.cli.a2a.settings import Settings
+    from dragoman.doctor.finding import Evidence
+    from dragoman.doctor.identity import ServerIdentity
+    from dragoman.doctor.observation import Observations
     from dragoman.doctor.trial import Wish
 
+WATCH_S = 10.0
+"""The seconds between two examinations of `--watch`."""
 
 _text = click.option("--text", metavar="TEXT", help="Text of the messages.  [default: Hello]")
 _second_key = click.option(
@@ -46,21 +53,37 @@ _interface = click.option(
     show_default=True,
     help="Exit with 1 if a finding has this colour or a worse one.",
 )
+@click.option("--explain", is_flag=True, help="Show with each red or yellow finding the request and the answer.")
 @click.option("--active", is_flag=True, help="Send a handful of messages, too, which may cost money.")
 @_text
 @_interface
-@click.option("--probe-webhooks", is_flag=True, help="With --active: try to register a webhook at the agent's machine.")
+@click.option(
+    "--probe-webhooks",
+    is_flag=True,
+    help="With --active: register a webhook at the agent's machine, and one here, which the agent must call.",
+)
 @_second_key
+@click.option("--watch", is_flag=True, help="Examine it again and again until Ctrl-C, and tell what has changed.")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=Seconds(1, 86_400),
+    metavar="S",
+    help=f"With --watch: seconds in between.  [default: {WATCH_S:g}]",
+)
 @waiting_options
 @agent_options
 def doctor(
     agent: str | None,
     fail_on: str,
+    explain: bool,
     active: bool,
     text: str | None,
     interface: str | None,
     probe_webhooks: bool,
     second_key: str | None,
+    watch: bool,
+    interval_s: float | None,
     **options: Any,
 ) -> None:
     """Say what is wrong with an agent, and how to correct it.
@@ -75,8 +98,14 @@ def doctor(
     ):
         if given and not active:
             raise click.UsageError(f"{name} is for messages: add --active")
+    if interval_s is not None and not watch:
+        raise click.UsageError("--interval: goes with --watch")
     wish = _wish(text, interface, webhooks=probe_webhooks) if active else None
-    _run(agent, options, lambda settings, output: _examine(settings, output, fail_on, wish, second_key or ""))
+    order = _Order(fail_on, explain, wish, second_key or "")
+    if watch:
+        _run(agent, options, partial(_watch, order=order, interval_s=interval_s or WATCH_S), endless=True)
+    else:
+        _run(agent, options, partial(_examine, order=order))
 
 
 @click.command(cls=ClientCommand)
@@ -96,8 +125,17 @@ def conformance(
     _run(agent, options, lambda settings, output: _conform(settings, output, _wish(text, interface), second_key or ""))
 
 
-def _run(agent: str | None, options: dict[str, Any], work: "Callable[[Settings, Output], Awaitable[bool]]") -> None:
-    """Run a command on the agent that an argument or `--agent-card` names; exit with 1 if `work` says that it fails."""
+def _run(
+    agent: str | None,
+    options: dict[str, Any],
+    work: "Callable[[Settings, Output], Awaitable[bool]]",
+    *,
+    endless: bool = False,
+) -> None:
+    """Run a command on the agent that an argument or `--agent-card` names; exit with 1 if `work` says that it fails.
+
+    `endless`: it goes on until Ctrl-C, and prints JSON as lines.
+    """
     from dragoman.cli.a2a.session import run_command
 
     if agent is not None:
@@ -109,7 +147,7 @@ def _run(agent: str | None, options: dict[str, Any], work: "Callable[[Settings, 
     async def once(settings: "Settings", output: "Output", task: "KnownTask") -> None:
         failed.append(await work(settings, output))
 
-    run_command(options, once)
+    run_command(options, once, lines=endless, endless=endless)
     if any(failed):
         raise SystemExit(1)
 
@@ -126,23 +164,82 @@ async def _conform(settings: "Settings", output: "Output", wish: "Wish", second_
     from dragoman.doctor.checks import CHECKS
     from dragoman.doctor.identity import identify
 
-    seen = await examine_named(settings, wish, second_key)
-    rules, identity = judge_rules(CHECKS, seen), identify(seen)
+    seen, secrets = await examine_named(settings, wish, second_key)
+    rules, identity = judge_rules(CHECKS, seen, secrets), identify(seen)
     output.value(conformance_value(seen, identity, rules), conformance_lines(seen, identity, rules))
     return any(rule.result == "fail" for rule in rules)
 
 
-async def _examine(settings: "Settings", output: "Output", fail_on: str, wish: "Wish | None", second_key: str) -> bool:
-    from dragoman.cli.doctor.report import drawn_lines, fails, report_lines, report_value
+class _Order(NamedTuple):
+    """What the user wants of an examination."""
+
+    fail_on: str
+    explain: bool
+    wish: "Wish | None"
+    second_key: str
+
+
+async def _examine(settings: "Settings", output: "Output", *, order: _Order) -> bool:
+    """Examine the agent once, and print the report. Returns whether the command fails."""
+    from dragoman.cli.doctor.report import fails
+
+    report = await _judge(settings, order)
+    _print(report, settings, output, order)
+    return fails([each.finding for each in report.judged], order.fail_on)
+
+
+async def _watch(settings: "Settings", output: "Output", *, order: _Order, interval_s: float) -> bool:
+    """Examine the agent until Ctrl-C, and print the report each time that its findings are others."""
+    import asyncio
+
+    from dragoman.cli.a2a.failures import failure_of
+    from dragoman.cli.a2a.output import print_failure
+    from dragoman.cli.a2a.settings import SettingsError
+
+    before: object = None
+    while True:
+        began_s = asyncio.get_running_loop().time()
+        try:
+            report = await _judge(settings, order)
+            told: object = [(each.finding.check, each.finding.where, each.finding.color) for each in report.judged]
+            if told != before or output.form == "json":
+                _print(report, settings, output, order)
+        except SettingsError:
+            raise
+        except Exception as error:  # noqa: BLE001  the outermost door: an agent that is away now may be back soon
+            failure = failure_of(error, credentials_given=False)
+            told = failure.message
+            if told != before:
+                print_failure(failure, output.form)
+        before = told
+        await asyncio.sleep(max(0.0, began_s + interval_s - asyncio.get_running_loop().time()))
+
+
+class _Report(NamedTuple):
+    """The outcome of an examination."""
+
+    seen: "Observations"
+    identity: "ServerIdentity"
+    judged: "list[Evidence]"
+    secrets: "Sequence[str]"
+
+
+async def _judge(settings: "Settings", order: _Order) -> _Report:
     from dragoman.cli.doctor.subject import examine_named
     from dragoman.doctor.checks import CHECKS
-    from dragoman.doctor.finding import judge_all
+    from dragoman.doctor.finding import judge_with_evidence
+    from dragoman.doctor.fixes import fixes_of
     from dragoman.doctor.identity import identify
 
-    seen = await examine_named(settings, wish, second_key)
-    findings, identity = judge_all(CHECKS, seen), identify(seen)
-    lines: Iterable[str] = report_lines(seen, identity, findings, verbose=settings.flag("verbose"))
+    seen, secrets = await examine_named(settings, order.wish, order.second_key)
+    identity = identify(seen)
+    return _Report(seen, identity, judge_with_evidence(CHECKS, seen, fixes_of(identity), secrets), secrets)
+
+
+def _print(report: _Report, settings: "Settings", output: "Output", order: _Order) -> None:
+    from dragoman.cli.doctor.report import drawn_lines, report_lines, report_value
+
+    lines: Iterable[str] = report_lines(*report, verbose=settings.flag("verbose"), explain=order.explain)
     if sys.stdout.isatty():
         lines = drawn_lines(lines, shutil.get_terminal_size().columns, colored=not os.environ.get("NO_COLOR"))
-    output.value(report_value(seen, identity, findings), lines)
-    return fails(findings, fail_on)
+    output.value(report_value(*report, explain=order.explain), lines)

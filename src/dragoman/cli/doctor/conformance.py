@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.cli.a2a.text import field
-from dragoman.doctor.finding import Check, Color
+from dragoman.doctor.finding import Check, Color, Finding, judge_all
 from dragoman.doctor.identity import ServerIdentity
 from dragoman.doctor.observation import Observations
 
@@ -27,17 +27,21 @@ class RuleResult(Struct, frozen=True, kw_only=True):
     observed: str | None = None
 
 
-def judge_rules(checks: Iterable[Check], seen: Observations) -> list[RuleResult]:
-    """Return the result of every rule with MUST, in the order of the checks."""
-    return [_judge(check, seen) for check in checks if check.must]
+def judge_rules(checks: Iterable[Check], seen: Observations, secrets: Sequence[str] = ()) -> list[RuleResult]:
+    """Return the result of every rule with MUST, in the order of the checks.
+
+    A rule that only follows from another broken one is not measured.
+    """
+    rules = [check for check in checks if check.must]
+    findings = judge_all(checks, seen, secrets=secrets)
+    return [_judge(rule, [each for each in findings if each.check == rule.name]) for rule in rules]
 
 
-def _judge(check: Check, seen: Observations) -> RuleResult:
-    verdicts = list(check.judge(seen))
-    broken = [each for each in verdicts if each.color is Color.RED]
-    held = [each for each in verdicts if each.color in (Color.GREEN, Color.YELLOW)]
+def _judge(check: Check, found: Sequence[Finding]) -> RuleResult:
+    broken = [each for each in found if each.color is Color.RED]
+    held = [each for each in found if each.color in (Color.GREEN, Color.YELLOW)]
     result: Result = "fail" if broken else "pass" if held else "not measured"
-    said = [f"{each.where}: {each.observed}" if each.where else each.observed for each in broken or verdicts]
+    said = [f"{each.where}: {each.observed}" if each.where else each.observed for each in broken or found]
     observed = None if result == "pass" else "; ".join(said) or "nothing that was asked shows it"
     return RuleResult(id=check.name, section=check.section, result=result, observed=observed)
 

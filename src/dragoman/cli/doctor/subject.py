@@ -4,7 +4,7 @@ Invariant: credentials go only where those of the client commands go.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from dragoman.cli.a2a.commands.card import describe_signature
 from dragoman.cli.a2a.credentials import AgentCredentials, choose_credentials, secret_values
@@ -25,6 +25,7 @@ from dragoman.cli.a2a.wire import DebugLog
 from dragoman.cli.endings import Code
 from dragoman.client import Interface, interfaces
 from dragoman.client.discovery import places
+from dragoman.client.errors import NoCard
 from dragoman.doctor.look import TIMEOUTS, without_query
 from dragoman.doctor.observation import Observations
 from dragoman.doctor.observer import observe
@@ -54,6 +55,8 @@ class NamedSubject:
         if settings.flag("debug"):
             self._debug = DebugLog([*self.headers.values(), *secret_values(settings), second_key])
         self.log: ExchangeLog | None = self._debug
+        self.secrets = [*self.headers.values(), *secret_values(settings), *filter(None, (second_key,))]
+        """The values that no output may have."""
 
     async def find_card(self) -> SubjectCard:
         """See `Subject`."""
@@ -62,7 +65,8 @@ class NamedSubject:
         except Failure as failure:
             if failure.code != Code.CARD_INVALID or not self.origin:
                 raise
-            raise CardUnfit(failure.message) from failure
+            cause = failure.__cause__
+            raise CardUnfit(failure.message, cause.tried if isinstance(cause, NoCard) else ()) from failure
         say_root(self._reference, resolved)
         return SubjectCard(
             found=resolved.found, place=resolved.place, vouched=resolved.vouched, at_root=resolved.at_root
@@ -74,6 +78,7 @@ class NamedSubject:
         listed = interfaces(found.card, found.url, places(found.url).base)
         stored = await stored_token(login_origin(_resolved(card), [each.url for each in listed]), self.egress)
         shown = choose_credentials(self._settings, self._reference, dict(schemes), stored)
+        self.secrets += shown.secrets
         if self._debug is not None:
             self._debug.add_secrets(shown.secrets)
             self._debug.card(without_query(card.place), card.found.card)
@@ -101,7 +106,14 @@ class NamedSubject:
             return None
 
 
-async def examine_named(settings: Settings, wish: Wish | None = None, second_key: str = "") -> Observations:
+class Examined(NamedTuple):
+    """The observations of an agent, and the values that no output of them may have."""
+
+    seen: Observations
+    secrets: Sequence[str]
+
+
+async def examine_named(settings: Settings, wish: Wish | None = None, second_key: str = "") -> Examined:
     """Look at the agent that the settings name, and with a `wish` send it messages.
 
     Raises Failure if the agent cannot be reached, or if its card or anything else takes too long; SettingsError.
@@ -109,7 +121,8 @@ async def examine_named(settings: Settings, wish: Wish | None = None, second_key
     tls = await make_tls(settings, named_agent(settings))
     egress = Egress(tls=tls, connect_timeout_s=TIMEOUTS.connect_s)
     try:
-        return await observe(NamedSubject(settings, egress, tls, second_key), wish)
+        subject = NamedSubject(settings, egress, tls, second_key)
+        return Examined(await observe(subject, wish), subject.secrets)
     except ExaminationFailed as failed:
         raise Failure(_CODES[failed.reason], failed.message, hint=failed.hint) from failed
     finally:

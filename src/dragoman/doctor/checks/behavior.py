@@ -7,48 +7,81 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec.structs import replace
 
+from dragoman.doctor.answers import answer_faults, frames, stream_results
 from dragoman.doctor.finding import Check, Color, Verdict, pass_or_fail
-from dragoman.doctor.observation import Attempt, AttemptOutcome, Observations
+from dragoman.doctor.observation import BODY_SHOWN, Attempt, AttemptOutcome, Exchange, Observations, error_name
+from dragoman.doctor.trial import LAST_S
 
 SLOW_FIRST_MS = 5_000.0
 """People notice a wait that is longer, even if they see that something is being done."""
 
 _DENIED = ("Unauthorized", "Forbidden")
+_RUNNING = ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
 _INTERRUPTED = ("TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED")
 
 Judge = Callable[[Observations, AttemptOutcome], tuple[Color, str] | None]
 
 
 def _of(attempt: Attempt, judge: Judge, *, only_1: bool = False) -> Callable[[Observations], Iterator[Verdict]]:
-    """Judge the outcome of an attempt; with `only_1` only of one in version 1.0."""
+    """Judge the outcome of an attempt; with `only_1` only of one in version 1.0.
+
+    An answer that cannot be read is not judged if the checks of the bytes name its fault.
+    """
 
     def verdicts(seen: Observations) -> Iterator[Verdict]:
         came = seen.attempts.get(attempt)
         if came is None or seen.tried_at is None or (only_1 and seen.tried_at.interface.dialect != "1.0"):
             return
-        if came.failure.startswith("no answer within"):
+        if came.late:
             yield Verdict(Color.GREY, f"not measured: {came.failure}", seen.tried_at.name)
+        elif came.unreadable and _is_faulty(seen, attempt, came):
+            return
         elif (judged := judge(seen, came)) is not None:
-            yield Verdict(*judged, seen.tried_at.name)
+            yield Verdict(*judged, seen.tried_at.name, exchange=came.exchange)
 
     return verdicts
+
+
+def _is_faulty(seen: Observations, attempt: Attempt, came: AttemptOutcome) -> bool:
+    """Whether the checks of the bytes name a fault of an answer."""
+    if came.exchange is None or seen.tried_at is None:
+        return False
+    return any(True for _ in answer_faults(seen.tried_at.interface, attempt, came.exchange))
 
 
 def _answered(seen: Observations) -> Iterator[Verdict]:
     if seen.card is None:
         return
+    if seen.tried_at is None and seen.endpoints and not any(each.speaks for each in seen.endpoints):
+        return  # another check says why
     if seen.tried_at is None:
         yield Verdict(Color.GREY, "not measured: give --active to send messages, which may cost money")
         return
-    came = seen.attempts.get(Attempt.SEND)
+    came, where = seen.attempts.get(Attempt.SEND), seen.tried_at.name
     if came is None:
         why = "not measured: it may not be dialled" if seen.tried_at.refused else "not measured in time"
-        yield Verdict(Color.GREY, why, seen.tried_at.name)
-    elif came.failure.startswith("no answer within") or came.error in _DENIED:
-        yield Verdict(Color.GREY, f"not measured: {came.words}", seen.tried_at.name)
+        yield Verdict(Color.GREY, why, where)
+    elif came.late:
+        yield from _late(seen, came, where)
+    elif came.error in _DENIED:
+        yield Verdict(Color.GREY, f"not measured: {came.words}", where)
+    elif came.unreadable and _is_faulty(seen, Attempt.SEND, came):
+        return
     else:
         color = Color.RED if came.failure or came.error else Color.GREEN
-        yield Verdict(color, f"a message is answered with {came.words} in {came.elapsed_ms:.0f} ms", seen.tried_at.name)
+        told = f"a message is answered with {came.words} in {came.elapsed_ms:.0f} ms"
+        yield Verdict(color, told, where, exchange=came.exchange)
+
+
+def _late(seen: Observations, came: AttemptOutcome, where: str) -> Iterator[Verdict]:
+    """Judge an agent that has not answered in time: it works for long, or it never answers."""
+    begun = seen.attempts.get(Attempt.BEGIN)
+    if begun is not None and begun.late:
+        told = f"{came.failure} to a message, and none to one that asks for an answer at once"
+        fix = "answer at least a message with returnImmediately at once, with the task that was made"
+        yield Verdict(Color.RED, told, where, fix, came.exchange)
+    else:
+        yield Verdict(Color.GREY, f"not measured: {came.failure}; the agent works for longer", where)
 
 
 def _waits(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
@@ -105,22 +138,128 @@ def _with_error(error: str, did: str) -> Judge:
 
 
 def _cancel(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
+    after = seen.attempts.get(Attempt.AFTER_CANCEL)
     if came.error == "TaskNotCancelable" or came.state == "TASK_STATE_COMPLETED":
         return Color.GREY, "not measured: the task had ended before"
-    if came.state == "TASK_STATE_CANCELED":
-        return Color.GREEN, "a running task was canceled"
     if came.error or came.failure:
         return Color.YELLOW, f"the cancelation of a running task: {came.words}"
+    if after is not None and after.state in _RUNNING:
+        return Color.RED, f"a running task is canceled without an error, and is in {after.state} afterwards"
+    if came.state == "TASK_STATE_CANCELED" or (after is not None and after.state == "TASK_STATE_CANCELED"):
+        return Color.GREEN, "a running task was canceled"
     return Color.GREY, f"not clear: the task is in {came.state} after its cancelation"
 
 
-def _streamed(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
+def _left(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    if came.listed:
+        return Color.YELLOW, f"the examination began these tasks and could not end them: {', '.join(came.listed)}"
+    return None
+
+
+# -- streams -----------------------------------------------------------------------------------------------------------
+
+
+def _streamed(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
     if came.error or came.failure:
         return Color.RED, f"the card says that the agent streams, and a stream is answered with {came.words}"
-    if came.events[:1] not in (("Task",), ("Message",)) and seen.tried_at and seen.tried_at.interface.dialect == "1.0":
-        return Color.RED, f"a stream begins with {came.events[0] if came.events else 'nothing'}"
+    return Color.GREEN, came.words
+
+
+def _stream_type(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    if came.exchange is None or came.exchange.status != 200 or came.exchange.rpc_code is not None:
+        return None
+    return pass_or_fail(came.exchange.is_stream, f"a stream is served as {came.exchange.content_type or 'nothing'}")
+
+
+def _stream_frames(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    if came.exchange is None or not came.exchange.is_stream:
+        return None
+    documents = frames(came.exchange)
+    if not documents and came.exchange.body.strip():
+        shown = " ".join(came.exchange.text.split())[:BODY_SHOWN]
+        return Color.RED, f"the stream has no event with data, it begins with: {shown}"
+    bad = [number for number, document in enumerate(documents, 1) if not isinstance(document, dict)]
+    if bad:
+        return Color.RED, f"event {bad[0]} of {len(documents)} is no JSON object"
+    return (Color.GREEN, f"{len(documents)} events of JSON") if documents else None
+
+
+def _stream_begins(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    if not came.events:
+        if came.error or came.failure or came.exchange is None or frames(came.exchange):
+            return None
+        return Color.RED, "the stream is empty"
+    return pass_or_fail(came.events[0] in ("Task", "Message"), f"a stream begins with a {came.events[0]}")
+
+
+def _stream_ends(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    if not came.events or (came.exchange is not None and _has_bad_frame(came.exchange)):
+        return None
     whole = came.kind == "Message" or came.ended or came.state in _INTERRUPTED
-    return pass_or_fail(whole, f"{came.words}, which ends in {came.state or 'a message'}")
+    if came.broke and not whole and not _is_faulty(seen, Attempt.STREAM, came):
+        return Color.RED, f"the stream breaks after {len(came.events)} updates: {came.broke}"
+    state = came.state or ("a message" if came.kind == "Message" else "no state")
+    return pass_or_fail(whole, f"a stream of {len(came.events)} updates ends in {state}")
+
+
+def _has_bad_frame(came: Exchange) -> bool:
+    return any(not isinstance(document, dict) for document in frames(came))
+
+
+def _stream_closes(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    if not came.ended and came.kind != "Message":
+        return None
+    if came.stays_open:
+        return Color.RED, f"the stream is still open {LAST_S:g} s after {came.state or 'its message'}"
+    return Color.GREEN, "the stream is closed when the task has ended"
+
+
+def _stream_after_end(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    if came.after_end:
+        end = came.state or "the message"
+        return Color.RED, f"{came.after_end} update{'s' if came.after_end > 1 else ''} came after {end}, which is final"
+    return (Color.GREEN, "nothing follows the end") if came.ended else None
+
+
+def _stream_ids(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    if came.exchange is None or seen.tried_at is None or not came.exchange.is_stream:
+        return None
+    results = stream_results(seen.tried_at.interface, came.exchange)
+    tasks = {str(each.get("taskId") or each["id"]) for each in results if each.get("taskId") or each.get("id")}
+    if len(tasks) > 1:
+        return Color.RED, f"the updates of one stream are of {len(tasks)} tasks: {', '.join(sorted(tasks)[:3])}"
+    contexts = {each["contextId"] for each in results if isinstance(each.get("contextId"), str)}
+    if len(contexts) > 1:
+        return Color.RED, f"the updates of one stream are of {len(contexts)} contexts"
+    lacking = [each for each in results if "taskId" in each and not each.get("contextId") and "parts" not in each]
+    if lacking and contexts:
+        return Color.RED, "updates of the stream have no contextId"
+    return (Color.GREEN, "all updates name the same task and context") if tasks else None
+
+
+def _stream_final(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    if seen.tried_at is None or seen.tried_at.interface.dialect != "0.3" or came.exchange is None or not came.ended:
+        return None
+    results = [each for each in stream_results(seen.tried_at.interface, came.exchange) if "status" in each]
+    if not results or results[-1].get("kind") == "task" or "history" in results[-1]:
+        return None
+    return pass_or_fail(results[-1].get("final") is True, f"the last status has final: {results[-1].get('final')}")
+
+
+def _stream_chunks(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    if came.exchange is None or seen.tried_at is None or not came.exchange.is_stream:
+        return None
+    known: set[str] = set()
+    chunks = [each for each in stream_results(seen.tried_at.interface, came.exchange) if "artifact" in each]
+    for each in chunks:
+        artifact = each["artifact"]
+        name = artifact.get("artifactId") if isinstance(artifact, dict) else None
+        if not isinstance(name, str):
+            continue
+        if each.get("append") is True and name not in known:
+            return Color.RED, f"a chunk is appended to the artifact {name!r}, which has not begun"
+        known.add(name)
+    return (Color.GREEN, "chunks continue artifacts that have begun") if known else None
 
 
 def _first_event(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
@@ -151,7 +290,7 @@ def _foreign(seen: Observations) -> Iterator[Verdict]:
         yield Verdict(Color.GREY, "not measured: give --second-key, the key of another caller", seen.tried_at.name)
     elif came.error in ("TaskNotFound", *_DENIED):
         kept = Color.GREEN if came.error == "TaskNotFound" else Color.GREY
-        yield Verdict(kept, f"another caller who asks for the task gets {came.error}", seen.tried_at.name)
+        yield Verdict(kept, f"another caller who asks for the task gets {error_name(came.error)}", seen.tried_at.name)
     elif came.error or came.failure:
         yield Verdict(Color.YELLOW, f"another caller who asks for the task gets {came.words}", seen.tried_at.name)
     else:
@@ -165,6 +304,34 @@ def _webhook(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
         return Color.GREEN, f"a webhook at its own machine is refused with {came.words}"
     color = Color.RED if seen.public else Color.YELLOW
     return color, "a webhook at its own machine is accepted: callers can reach what only that machine should"
+
+
+def _called(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    if not seen.pushes or came.error == "PushNotificationNotSupported":
+        return None
+    if came.error or came.failure:
+        return Color.GREY, f"not measured: a webhook of this tool is refused with {came.words}"
+    if came.kind != "Task":
+        return None
+    called = bool(came.listed)
+    return pass_or_fail(called, f"a webhook that was accepted is {'' if called else 'not '}called")
+
+
+def _filtered(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    document = None if came.exchange is None else came.exchange.document
+    page = document.get("result", document) if isinstance(document, dict) else None
+    tasks = page.get("tasks") if isinstance(page, dict) else None
+    known = next(
+        (seen.attempts[each].context_id for each in (Attempt.SEND, Attempt.BEGIN) if each in seen.attempts), ""
+    )
+    if not isinstance(tasks, list) or not known:
+        return None
+    contexts = [each.get("contextId") for each in tasks if isinstance(each, dict)]
+    if strange := [each for each in contexts if isinstance(each, str) and each != known]:
+        return Color.RED, f"{len(strange)} of {len(tasks)} listed tasks are of other contexts than the one asked for"
+    if any(isinstance(each, dict) and each.get("artifacts") for each in tasks):
+        return Color.RED, "listed tasks have artifacts, which were not asked for with includeArtifacts"
+    return Color.GREEN, "only tasks of the context are listed, without artifacts"
 
 
 _ROWS = (
@@ -204,9 +371,74 @@ _ROWS = (
     ),
     Check(
         name="stream",
-        section="A2A 1.0 §3.1.2",
-        fix="begin a stream with the task or the message, and end it when the task ends or waits",
+        section="A2A 1.0 §3.1.2, §3.3.4",
+        fix="serve streams, or say streaming: false in the capabilities",
         judge=_of(Attempt.STREAM, _streamed),
+        must=True,
+    ),
+    Check(
+        name="stream-type",
+        section="A2A 1.0 §9.4.2, §11.7",
+        fix="answer with Content-Type: text/event-stream, and an event for each update",
+        judge=_of(Attempt.STREAM, _stream_type),
+        must=True,
+        hides=frozenset({"stream", "stream-begins", "stream-ends", "stream-frames", "stream-first-update"}),
+    ),
+    Check(
+        name="stream-frames",
+        section="A2A 1.0 §9.4.2, HTML standard §9.2",
+        fix="send each update as one event, `data: ` and JSON, with an empty line behind it",
+        judge=_of(Attempt.STREAM, _stream_frames),
+        must=True,
+        hides=frozenset({"stream", "stream-begins", "stream-ends"}),
+    ),
+    Check(
+        name="stream-begins",
+        section="A2A 1.0 §3.1.2",
+        fix="begin a stream with the task, or with the one message that is the answer",
+        judge=_of(Attempt.STREAM, _stream_begins, only_1=True),
+        must=True,
+    ),
+    Check(
+        name="stream-ends",
+        section="A2A 1.0 §3.1.2, A2A 0.3 §7.2",
+        fix="keep the stream open until the task has ended or waits for its caller, and send that status last",
+        judge=_of(Attempt.STREAM, _stream_ends),
+        must=True,
+    ),
+    Check(
+        name="stream-closes",
+        section="A2A 1.0 §3.1.2, A2A 0.3 §7.2",
+        fix="close the stream once the task has ended",
+        judge=_of(Attempt.STREAM, _stream_closes),
+        must=True,
+    ),
+    Check(
+        name="stream-after-end",
+        section="A2A 1.0 §3.1.2, §3.4.2",
+        fix="send nothing after completed, failed, canceled or rejected: send artifacts before the last status",
+        judge=_of(Attempt.STREAM, _stream_after_end),
+        must=True,
+    ),
+    Check(
+        name="stream-ids",
+        section="A2A 1.0 §4.2, §3.4.1",
+        fix="name the one task and the one context of the stream in each update",
+        judge=_of(Attempt.STREAM, _stream_ids),
+        must=True,
+    ),
+    Check(
+        name="stream-final",
+        section="A2A 0.3 §7.2.2",
+        fix="send the last status of a stream with final: true",
+        judge=_of(Attempt.STREAM, _stream_final),
+        must=True,
+    ),
+    Check(
+        name="stream-chunks",
+        section="A2A 1.0 §4.2.2, A2A 0.3 §7.2.3",
+        fix="send the first chunk of an artifact without append",
+        judge=_of(Attempt.STREAM, _stream_chunks),
         must=True,
     ),
     Check(
@@ -224,8 +456,15 @@ _ROWS = (
     Check(
         name="cancel",
         section="A2A 1.0 §3.1.5",
-        fix="cancel a task that runs, or say why not with TaskNotCancelableError",
+        fix="stop the work and set the task to canceled, or answer TaskNotCancelableError",
         judge=_of(Attempt.CANCEL, _cancel),
+        hides=frozenset({"left-running"}),
+    ),
+    Check(
+        name="left-running",
+        section="measured",
+        fix="cancel these tasks by hand, and see why they cannot be canceled",
+        judge=_of(Attempt.LEFT, _left),
     ),
     Check(
         name="task-read",
@@ -245,6 +484,13 @@ _ROWS = (
         section="A2A 1.0 §3.1.4",
         fix="list every task of the caller that has the contextId",
         judge=_of(Attempt.LIST, _listed, only_1=True),
+        must=True,
+    ),
+    Check(
+        name="list-filtered",
+        section="A2A 1.0 §3.1.4",
+        fix="apply contextId, and leave artifacts out unless includeArtifacts is true",
+        judge=_of(Attempt.LIST, _filtered, only_1=True),
         must=True,
     ),
     Check(
@@ -277,6 +523,13 @@ _ROWS = (
         section="A2A 1.0 §13.2",
         fix="refuse webhooks at loopback, private and link-local addresses",
         judge=_of(Attempt.WEBHOOK, _webhook),
+    ),
+    Check(
+        name="push-called",
+        section="A2A 1.0 §3.5, §4.3.3",
+        fix="call the webhooks of a task at each change of its state: many SDKs need a push sender for that",
+        judge=_of(Attempt.CALLED, _called),
+        must=True,
     ),
 )
 

@@ -6,12 +6,13 @@ Invariant: an endpoint that asks for credentials before it reads a request is ju
 from collections.abc import Callable, Iterator
 
 from dragoman.dialects.cards import GRPC, HTTP_JSON, JSONRPC
-from dragoman.doctor.finding import Check, Color, Verdict, pass_or_fail
+from dragoman.doctor.finding import EVERYTHING, Check, Color, Verdict, pass_or_fail
 from dragoman.doctor.observation import Endpoint, Exchange, HarmlessRequest, Observations
 
 SLOW_MS = 2_000.0
 """A read of nothing that takes longer makes every call slow."""
 
+_PUSH_NOT_SUPPORTED, _UNSUPPORTED = -32003, -32004
 _TASK_NOT_FOUND, _METHOD_NOT_FOUND, _PARSE_ERROR, _VERSION_NOT_SUPPORTED = -32001, -32601, -32700, -32009
 """Codes of JSON-RPC errors (A2A 1.0 §5.4, §9.5)."""
 
@@ -40,7 +41,7 @@ def _each(probe: HarmlessRequest, judge: Judge, *bindings: str) -> Callable[[Obs
             if came.denied:
                 yield Verdict(Color.GREY, "not measured: the endpoint asks for credentials first", endpoint.name)
             elif (judged := judge(endpoint, came)) is not None:
-                yield Verdict(*judged, endpoint.name)
+                yield Verdict(*judged, endpoint.name, exchange=came)
 
     return verdicts
 
@@ -59,23 +60,64 @@ def _answers(seen: Observations) -> Iterator[Verdict]:
             continue
         elif came.failure:
             color = Color.GREY if came.error == "NotInstalled" else Color.RED
-            yield Verdict(color, came.failure, endpoint.name)
-        elif _speaks(endpoint, came):
+            yield Verdict(color, came.failure, endpoint.name, _failure_fix(came), came)
+        elif endpoint.speaks:
             yield Verdict(Color.GREEN, f"answers in {came.elapsed_ms:.0f} ms", endpoint.name)
         else:
-            yield Verdict(Color.RED, f"is asked for a task, and answers {came.words}", endpoint.name)
+            told = f"is asked for a task, and answers {came.words_with_body}"
+            yield Verdict(Color.RED, told, endpoint.name, _answer_fix(came), came)
 
 
-def _speaks(endpoint: Endpoint, came: Exchange) -> bool:
-    """Whether an answer is one of the endpoint's binding, or at least of something that guards it."""
-    if endpoint.interface.binding == GRPC or came.denied:
-        return True
-    match came.document:
-        case {"error": _} | {"result": _}:
-            return True
-        case dict():
-            return endpoint.interface.binding == HTTP_JSON
-    return False
+def _failure_fix(came: Exchange) -> str:
+    if came.compressed:
+        return "compress only what clients ask for: Accept-Encoding says identity (RFC 9110 §12.5.3)"
+    if came.failure.startswith("no answer within"):
+        return "answer within seconds that there is no such task, also while the agent works on others"
+    return "start the server at this address, or name another one in the card"
+
+
+def _answer_fix(came: Exchange) -> str:
+    """Say what to change at an endpoint that answers something else."""
+    if 300 <= came.status < 400:
+        to = came.headers.get("location", "that URL")[:120]
+        return f"name {to} in the card: clients do not follow the redirect of a POST"
+    if came.status == 404:
+        return "nothing is served at this path: correct the URL in the card, or the path of the server's route"
+    if came.status == 405:
+        return f"the path takes no {came.verb}: correct the URL in the card, or the route's method"
+    if came.status in (502, 503, 504):
+        return "the proxy before the agent does not reach it: start the agent, or correct the proxy's upstream"
+    if came.status >= 500:
+        return "the server breaks on a request for a task that does not exist: look for the error in its log"
+    if came.content_type == "text/html":
+        return "a page for people is served at this URL: correct the URL in the card"
+    return ""
+
+
+def _busy(seen: Observations) -> Iterator[Verdict]:
+    for endpoint in seen.endpoints:
+        refused = [came for came in endpoint.answers.values() if came.status == 429]
+        if refused:
+            after = refused[0].headers.get("retry-after")
+            asks = f"Retry-After: {after}" if after else "no Retry-After"
+            told = f"answers HTTP 429 with {asks}, also after waiting: it is not measured"
+            yield Verdict(Color.YELLOW, told, endpoint.name, exchange=refused[0])
+
+
+def _pushes(seen: Observations) -> Iterator[Verdict]:
+    """Judge whether webhooks are served, as the card says. Asking for one that does not exist registers none."""
+    for endpoint in seen.endpoints:
+        came = endpoint.answers.get(HarmlessRequest.WEBHOOKS)
+        if came is None or not endpoint.official or came.failure or came.denied:
+            continue
+        refused = came.rpc_code in (_METHOD_NOT_FOUND, _PUSH_NOT_SUPPORTED, _UNSUPPORTED) or came.status in (405, 501)
+        refused = refused or (endpoint.interface.binding == HTTP_JSON and _says_unsupported(came))
+        told = f"the card says pushNotifications, and a request for a webhook is answered with {came.words}"
+        yield Verdict(Color.RED if refused else Color.GREEN, told, endpoint.name, exchange=came)
+
+
+def _says_unsupported(came: Exchange) -> bool:
+    return any(word in came.body for word in (b"PUSH_NOTIFICATION_NOT_SUPPORTED", b"PushNotificationNotSupported"))
 
 
 def _private(seen: Observations) -> Iterator[Verdict]:
@@ -134,7 +176,12 @@ def _internals(seen: Observations) -> Iterator[Verdict]:
             if came.status and any(part in came.body for part in _INTERNALS)
         ]
         if told:
-            yield Verdict(Color.YELLOW, f"the answer to {told[0]} has a stack trace", endpoint.name)
+            yield Verdict(
+                Color.YELLOW,
+                f"the answer to {told[0]} has a stack trace",
+                endpoint.name,
+                exchange=endpoint.answers[told[0]],
+            )
         else:
             yield Verdict(Color.GREEN, "no error has a stack trace", endpoint.name)
 
@@ -153,6 +200,14 @@ ENDPOINT_CHECKS = (
         fix="serve this endpoint, or take it out of the card",
         judge=_answers,
         must=True,
+        hides=EVERYTHING,
+    ),
+    Check(
+        name="endpoint-busy",
+        section="RFC 6585 §4",
+        fix="let a client send a dozen requests a minute, or say with Retry-After how many seconds it must wait",
+        judge=_busy,
+        hides=EVERYTHING,
     ),
     Check(
         name="endpoint-private",
@@ -200,6 +255,13 @@ ENDPOINT_CHECKS = (
         section="A2A 1.0 §3.3.2",
         fix="keep stack traces in the server's log",
         judge=_internals,
+    ),
+    Check(
+        name="push-served",
+        section="A2A 1.0 §3.1.7, §4.4.3",
+        fix="configure a store and a sender of push notifications, or take pushNotifications out of the card",
+        judge=_pushes,
+        must=True,
     ),
     Check(
         name="speed",

@@ -58,12 +58,17 @@ def _enforced(seen: Observations) -> Iterator[Verdict]:
             color = Color.RED if undeclared else Color.GREEN
             note = ", but the card declares no scheme" if undeclared else ""
             yield Verdict(color, f"a call without credentials is refused with {came.words}{note}", endpoint.name)
-        elif not seen.asks:
+        elif not seen.asks or not _are_declared(seen):
             continue
         elif came.rpc_code == -32001 or came.status == 404 or came.error == "TaskNotFound":
             yield Verdict(Color.RED, "a call without credentials is answered like any other", endpoint.name)
         else:
             yield Verdict(Color.GREY, f"not clear: without credentials the answer is {came.words}", endpoint.name)
+
+
+def _are_declared(seen: Observations) -> bool:
+    """Whether every scheme that the card requires is in the card."""
+    return all(name in seen.schemes for each in seen.requirements for name in each.get("schemes", each))
 
 
 def _challenge(seen: Observations) -> Iterator[Verdict]:
@@ -127,6 +132,23 @@ def _extended(seen: Observations) -> Iterator[Verdict]:
             yield Verdict(Color.GREY, f"not clear: a stranger who asks for it gets {came.words}", endpoint.name)
 
 
+def _extended_served(seen: Observations) -> Iterator[Verdict]:
+    for endpoint in seen.endpoints:
+        came = endpoint.answers.get(HarmlessRequest.OWN_EXTENDED_CARD)
+        if came is None or came.failure or came.refused or not endpoint.official:
+            continue
+        if _has_card(came):
+            yield Verdict(Color.GREEN, "the extended card is there, as the card says", endpoint.name)
+        elif came.denied:
+            why = "" if seen.authenticated else ": give credentials"
+            yield Verdict(
+                Color.GREY, f"not measured: the extended card is answered with {came.words}{why}", endpoint.name
+            )
+        else:
+            told = f"the card says that there is an extended card, and a request for it is answered with {came.words}"
+            yield Verdict(Color.RED, told, endpoint.name, exchange=came)
+
+
 def _has_card(came: Exchange) -> bool:
     """Whether an answer is a card. Over gRPC it is whatever is no error."""
     if came.error == NO_ERROR:
@@ -172,6 +194,14 @@ SAFETY_CHECKS = (
         fix="ask for credentials before the extended card is given, or take it out of the capabilities",
         judge=_extended,
         must=True,
+    ),
+    Check(
+        name="extended-card-served",
+        section="A2A 1.0 §3.1.11, §4.4.3",
+        fix="configure the extended card, or take it out of the capabilities",
+        judge=_extended_served,
+        must=True,
+        hides=frozenset({"extended-card"}),
     ),
     Check(
         name="transport-security",

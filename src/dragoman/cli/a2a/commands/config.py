@@ -36,7 +36,7 @@ def _show(settings: "Settings", output: "Output") -> None:
     from dragoman.cli.a2a.settings import SETTINGS, Level
     from dragoman.cli.a2a.text import field
     from dragoman.cli.a2a.tokens import TOKENS_FILE, load_logins
-    from dragoman.cli.a2a.wire import REDACTED
+    from dragoman.client.credentials import REDACTED
 
     rows = []
     for setting in SETTINGS:

@@ -1,0 +1,55 @@
+"""The doctor finds each fault of the catalogue, names it by the right check, and blames nothing else."""
+
+import re
+from contextlib import nullcontext
+
+import pytest
+
+from dragoman.doctor.checks import CHECKS
+from dragoman.doctor.finding import Color, Finding, judge_all
+from dragoman.doctor.observer import observe
+from dragoman.doctor.trial import Wish
+from tests.doctor.agent import Agent, AgentSubject, AgentWebhook
+from tests.doctor.catalogue import FAULTS, OF_03, REST, Planted
+from tests.virtual_time import in_virtual_time
+
+WRONG = (Color.RED, Color.YELLOW)
+
+
+async def examine(planted: Planted | None, of: tuple[str, str]) -> list[Finding]:
+    agent = Agent(*of)
+    if planted is not None:
+        planted.plant(agent)
+    subject = AgentSubject(agent, planted.key if planted else "")
+    wish = Wish(webhooks=planted is None or planted.webhooks)
+    seen = await observe(subject, wish, listen=lambda host: nullcontext(AgentWebhook(agent)))
+    assert all(task["status"]["state"] != "TASK_STATE_WORKING" for task in agent.tasks.values()) or planted
+    return [each for each in judge_all(CHECKS, seen) if each.color in WRONG]
+
+
+@pytest.mark.parametrize("of", [("1.0", "JSONRPC"), REST, OF_03], ids="-".join)
+@in_virtual_time
+async def test_an_agent_without_faults_has_no_finding(of: tuple[str, str]) -> None:
+    assert await examine(None, of) == []
+
+
+@pytest.mark.parametrize("planted", FAULTS, ids=[each.name for each in FAULTS])
+@in_virtual_time
+async def test_a_planted_fault_is_found_and_named_and_nothing_else_is(planted: Planted) -> None:
+    found = await examine(planted, planted.of)
+    told = [f"{each.color.value} {each.check}: {each.observed}" for each in found]
+    own = [each for each in found if each.check == planted.check]
+    assert len(own) == 1, told
+    assert own[0].color == (Color.YELLOW if planted.yellow else Color.RED), told
+    assert re.search(planted.words, own[0].observed), own[0].observed
+    assert planted.fix in (own[0].fix or "") or re.search(planted.fix, own[0].fix or ""), own[0].fix
+    others = {each.check for each in found if each.check not in (planted.check, *planted.also)}
+    assert not others, told
+
+
+def test_the_catalogue_is_of_at_least_80_faults_and_of_most_checks() -> None:
+    assert len(FAULTS) >= 80
+    assert len({each.name for each in FAULTS}) == len(FAULTS)
+    untried = {"endpoint-private", "tls", "authentication-declared", "authentication-challenge", "transport-security"}
+    untried |= {"card-signature", "stream-resumed", "message-repeated", "task-foreign", "left-running"}
+    assert {check.name for check in CHECKS} - {each.check for each in FAULTS} == untried
