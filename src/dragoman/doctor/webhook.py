@@ -11,7 +11,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-HEAD_BYTES_MAX = 16 * 1024
+LINE_BYTES_MAX = 1024
+"""The longest first line of a call."""
 
 
 class Webhook(Protocol):
@@ -45,6 +46,43 @@ class _OwnWebhook:
         return True
 
 
+class _Caller(asyncio.Protocol):
+    """A connection to the webhook: its first line says whether it is the call."""
+
+    def __init__(self, path: str, called: asyncio.Event, open_: set[asyncio.Transport]) -> None:
+        self._path = path
+        self._called = called
+        self._open = open_
+        self._head = b""
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the connection until it ends."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._open.add(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer once the first line is there. The rest is dropped, and the caller closes the connection."""
+        assert self._transport is not None
+        if b"\r\n" in self._head or len(self._head) >= LINE_BYTES_MAX:
+            return
+        self._head += data[:LINE_BYTES_MAX]
+        line, end, _ = self._head.partition(b"\r\n")
+        if not end and len(self._head) < LINE_BYTES_MAX:
+            return
+        right = line.split(b" ")[1:2] == [self._path.encode()]
+        status = b"200 OK" if right else b"404 Not Found"
+        self._transport.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        if right:
+            self._called.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        if self._transport is not None:
+            self._open.discard(self._transport)
+
+
 @asynccontextmanager
 async def open_webhook(host: str) -> AsyncGenerator[Webhook | None, None]:
     """Listen for the calls of an agent at `host` until the block ends; None if this machine has no address for it."""
@@ -53,32 +91,16 @@ async def open_webhook(host: str) -> AsyncGenerator[Webhook | None, None]:
         yield None
         return
     path, called = f"/{secrets.token_urlsafe(16)}", asyncio.Event()
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(HEAD_S):
-                head = await reader.readuntil(b"\r\n")
-        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
-            writer.close()
-            return
-        right = head.split(b" ")[1:2] == [path.encode()]
-        writer.write(
-            b"HTTP/1.1 %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % (b"200 OK" if right else b"404 No")
-        )
-        writer.close()
-        if right:
-            called.set()
-
-    server = await asyncio.start_server(answer, address, 0, limit=HEAD_BYTES_MAX)
+    open_: set[asyncio.Transport] = set()
+    server = await asyncio.get_running_loop().create_server(lambda: _Caller(path, called, open_), address, 0)
     try:
         port = server.sockets[0].getsockname()[1]
         yield _OwnWebhook(f"http://{f'[{address}]' if ':' in address else address}:{port}{path}", called)
     finally:
         server.close()
-
-
-HEAD_S = 5.0
-"""How long a caller may take for its first line."""
+        for transport in list(open_):
+            transport.abort()
+        await asyncio.sleep(0)  # each connection is told that it is lost, and closes its socket
 
 
 async def local_address(host: str) -> str | None:
