@@ -129,6 +129,16 @@ def test_a_check_says_what_it_saw(name: str, seen: Observations, expected: str) 
     assert colors(CHECKS, name, seen) == ([expected] if expected else [])
 
 
+def test_a_vendors_dialect_is_not_measured_by_the_rules_of_a2a() -> None:
+    vendors = replace(RPC, interface=replace(RPC.interface, dialect="kaos"))
+    attempts = {**GOOD, Attempt.CANCEL_ENDED: DONE, Attempt.STREAM: NOT_FOUND, Attempt.SEND_TO_UNKNOWN: DONE}
+    seen = replace(ACTIVE, card={"name": "a"}, endpoints=(vendors,), tried_at=vendors, attempts=attempts)
+    found = {each.check: each.color for each in judge_all(CHECKS, seen)}
+    assert Color.RED not in found.values()
+    assert found["card-fields"] is Color.GREY
+    assert found["task-read"] is Color.GREEN
+
+
 def test_every_check_is_tried_above_with_right_and_wrong() -> None:
     planted = {each.check for each in FAULTS}
     for check in BEHAVIOR_CHECKS:

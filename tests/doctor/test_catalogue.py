@@ -1,15 +1,21 @@
 """The doctor finds each fault of the catalogue, names it by the right check, and blames nothing else."""
 
+import asyncio
 import re
 from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from dragoman.doctor.checks import CHECKS
 from dragoman.doctor.finding import Color, Finding, judge_all
+from dragoman.doctor.fixes import FIXES
+from dragoman.doctor.identity import SIGNS
+from dragoman.doctor.observation import Attempt
 from dragoman.doctor.observer import observe
 from dragoman.doctor.trial import Wish
-from tests.doctor.agent import Agent, AgentSubject, AgentWebhook
+from tests.doctor.agent import Agent, AgentSubject, AgentWebhook, Plant
 from tests.doctor.catalogue import FAULTS, OF_03, REST, Planted
 from tests.virtual_time import in_virtual_time
 
@@ -23,7 +29,6 @@ async def examine(planted: Planted | None, of: tuple[str, str]) -> list[Finding]
     subject = AgentSubject(agent, planted.key if planted else "")
     wish = Wish(webhooks=planted is None or planted.webhooks)
     seen = await observe(subject, wish, listen=lambda host: nullcontext(AgentWebhook(agent)))
-    assert all(task["status"]["state"] != "TASK_STATE_WORKING" for task in agent.tasks.values()) or planted
     return [each for each in judge_all(CHECKS, seen) if each.color in WRONG]
 
 
@@ -45,6 +50,60 @@ async def test_a_planted_fault_is_found_and_named_and_nothing_else_is(planted: P
     assert planted.fix in (own[0].fix or "") or re.search(planted.fix, own[0].fix or ""), own[0].fix
     others = {each.check for each in found if each.check not in (planted.check, *planted.also)}
     assert not others, told
+
+
+def never_ends(agent: Agent) -> None:
+    """Its tasks work until they are canceled."""
+
+    def stream(given: dict[str, Any]) -> Any:
+        return [{"task": agent.begin(given, "TASK_STATE_WORKING")}]
+
+    agent.methods["SendMessage"] = lambda given: {"task": agent.begin(given, "TASK_STATE_WORKING")}
+    agent.methods["SendStreamingMessage"] = stream
+
+
+def never_answers(agent: Agent) -> None:
+    """It begins a task for a message, and never says so."""
+    never_ends(agent)
+    agent.replies.append(lambda name, reply: replace(reply, after_s=3600.0) if name == "SendMessage" else reply)
+
+
+@pytest.mark.parametrize("plant", [never_ends, never_answers])
+@in_virtual_time
+async def test_every_task_that_was_begun_is_canceled(plant: Plant) -> None:
+    agent = Agent()
+    plant(agent)
+    seen = await observe(AgentSubject(agent), Wish())
+    assert {task["status"]["state"] for task in agent.tasks.values()} == {"TASK_STATE_CANCELED"}
+    assert seen.attempts[Attempt.LEFT].listed == ()
+
+
+@in_virtual_time
+async def test_what_was_begun_is_canceled_if_the_examination_is_interrupted() -> None:
+    agent = Agent()
+    never_ends(agent)
+    agent.replies.append(lambda name, reply: replace(reply, after_s=3.0) if name == "ListTasks" else reply)
+    examination = asyncio.create_task(observe(AgentSubject(agent), Wish()))
+    while "ListTasks" not in agent.asked:
+        await asyncio.sleep(0.1)
+    examination.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await examination
+    assert {task["status"]["state"] for task in agent.tasks.values()} == {"TASK_STATE_CANCELED"}
+
+
+@in_virtual_time
+async def test_tasks_that_cannot_be_canceled_are_told() -> None:
+    agent = Agent()
+    agent.methods["CancelTask"] = lambda given: agent.tasks[given["id"]]
+    agent.methods["SendStreamingMessage"] = lambda given: [{"task": agent.begin(given, "TASK_STATE_WORKING")}]
+    seen = await observe(AgentSubject(agent), Wish())
+    assert len(seen.attempts[Attempt.LEFT].listed) == 2
+
+
+def test_the_frameworks_fixes_are_of_servers_and_checks_that_there_are() -> None:
+    assert FIXES.keys() <= {sign.name for sign in SIGNS}
+    assert {check for fixes in FIXES.values() for check in fixes} <= {check.name for check in CHECKS}
 
 
 def test_the_catalogue_is_of_at_least_80_faults_and_of_most_checks() -> None:

@@ -21,6 +21,7 @@ from dragoman.client import (
     interfaces,
 )
 from dragoman.client.card import binding_of, dialect_of
+from dragoman.client.decode import tongue
 from dragoman.client.discovery import ACCEPT, places
 from dragoman.client.doors import Doors
 from dragoman.client.errors import Tried
@@ -241,6 +242,7 @@ async def _try(
         other = await open_.enter_async_context(look.connect(second)) if second.given else None
         host = urlsplit(look.interface.url).hostname or ""
         webhook = await open_.enter_async_context(listen(host)) if wish.webhooks else None
+        streams = streams and tongue(look.interface.dialect).streams
         trial = Trial(connection, other, tape, wish, streams=streams, webhook=webhook)
         try:
             async with asyncio.timeout_at(until_s):

@@ -65,6 +65,7 @@ EVENTS_MAX = 200
 """A stream that has more updates is left there."""
 
 _RUNNING = frozenset({TaskState.SUBMITTED.value, TaskState.WORKING.value})
+_WAITING = frozenset({TaskState.INPUT_REQUIRED.value, TaskState.AUTH_REQUIRED.value})
 _TERMINAL = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED})
 
 
@@ -187,7 +188,8 @@ class Trial:
         operation = StreamMessage(message=make_message(self._wish.text))
         came = await self._record(Attempt.STREAM, self._events(operation))
         if came.task_id and len(came.event_ids) > 1 and came.event_ids[0]:
-            resumed = self._events(Subscribe(id=came.task_id), after=came.event_ids[0])
+            rest = len(came.event_ids) - 1
+            resumed = self._events(Subscribe(id=came.task_id), after=came.event_ids[0], enough=rest)
             await self._record(Attempt.RESUME, resumed)
 
     async def _try_webhook(self, task_id: str) -> None:
@@ -264,15 +266,17 @@ class Trial:
             answer = await connection.ask(operation)
         return _outcome(answer)
 
-    async def _events(self, operation: StreamMessage | Subscribe, after: str | None = None) -> AttemptOutcome:
-        """Read a stream to its end, or for LAST_S after its task has ended."""
+    async def _events(
+        self, operation: StreamMessage | Subscribe, after: str | None = None, enough: int = EVENTS_MAX + 1
+    ) -> AttemptOutcome:
+        """Read a stream to its end, or for LAST_S after its task has ended or waits; at most until it was `enough`."""
         began_s = _now_s()
         kinds: list[str] = []
         ids: list[str] = []
         came, first_ms, after_end, stays_open, broke = AttemptOutcome(), 0.0, 0, False, ""
         async with aclosing(self._connection.events(operation, after=after)) as batches:
             ends_s: float | None = None
-            while len(kinds) <= EVENTS_MAX:
+            while len(kinds) < enough:
                 try:
                     async with asyncio.timeout_at(ends_s):
                         batch = await anext(batches, None)
@@ -294,7 +298,7 @@ class Trial:
                     ids.append(event_id)
                     after_end += came.ended or came.kind == "Message"
                     came = _merge(came, _outcome(update))
-                if ends_s is None and (came.ended or came.kind == "Message"):
+                if ends_s is None and (came.ended or came.kind == "Message" or came.state in _WAITING):
                     ends_s = _now_s() + LAST_S
         return replace(
             came,

@@ -17,6 +17,7 @@ import pytest
 from dragoman.doctor import observer
 from tests.certificates import Authority, Issued
 from tests.cli.a2a.command import Shell, demo_agents_with
+from tests.cli.a2a.peer import Asked, serve_http
 from tests.cli.a2a.terminal import at_terminal
 from tests.doctor.recorded import CARD
 from tests.systems.keyed import ANNA, keyed
@@ -79,6 +80,40 @@ def test_authentication_is_measured_with_a_key_and_without_and_the_key_is_not_pr
         assert KEY not in ran.out + ran.err
     assert "unknown-task" in found(without.json, "grey")
     assert "unknown-task" in found(given.json, "green")
+
+
+def test_an_explained_finding_shows_the_exchange_without_the_key(shell: Shell) -> None:
+    with site(CARD) as url:
+        text = shell.run("doctor", url, "--explain", A2ACLI_API_KEY=KEY)
+        document = shell.run("doctor", url, "--explain", "-o", "json", A2ACLI_API_KEY=KEY)
+    assert f"  > GET {url}/.well-known/agent-card.json" in text.out
+    assert "  < HTTP 200" in text.out
+    (found_,) = [each for each in document.json["findings"] if each["check"] == "card-caching"]
+    assert found_["exchange"]["request"]["method"] == "GET"
+    assert found_["exchange"]["answer"]["status"] == 200
+    assert KEY not in text.out + text.err + document.out + document.err
+
+
+def test_a_key_that_an_agent_sends_back_is_not_printed(shell: Shell) -> None:
+    card = {**CARD, "securitySchemes": {"k": {"httpAuthSecurityScheme": {"scheme": "bearer"}}}}
+
+    def answered(asked: Asked) -> tuple[int, Any]:
+        return (200, card) if asked.line.endswith("agent-card.json") else (500, {"you": dict(asked.headers)})
+
+    with serve_http(answered) as url:
+        card["supportedInterfaces"] = [{"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}]
+        for words in ((), ("-o", "json"), ("--active",)):
+            ran = shell.run("doctor", url, "--explain", *words, "--bearer", KEY)
+            assert "[redacted]" in ran.out
+            assert KEY not in ran.out + ran.err
+
+
+def test_watching_ends_with_ctrl_c(shell: Shell, demo: str) -> None:
+    with at_terminal(shell, "doctor", demo, "--watch", "--interval", "1") as terminal:
+        terminal.until("card-found")
+        terminal.type("\x03")
+        assert terminal.end() == 0
+    assert shell.run("doctor", demo, "--interval", "1").status == 2
 
 
 def test_the_demo_server_does_right_with_messages(shell: Shell, demo: str) -> None:

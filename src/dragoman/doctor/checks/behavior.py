@@ -22,8 +22,11 @@ _INTERRUPTED = ("TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED")
 Judge = Callable[[Observations, AttemptOutcome], tuple[Color, str] | None]
 
 
-def _of(attempt: Attempt, judge: Judge, *, only_1: bool = False) -> Callable[[Observations], Iterator[Verdict]]:
-    """Judge the outcome of an attempt; with `only_1` only of one in version 1.0.
+def _of(
+    attempt: Attempt, judge: Judge, *, only_1: bool = False, vendors: bool = False
+) -> Callable[[Observations], Iterator[Verdict]]:
+    """Judge the outcome of an attempt; with `only_1` only of one in version 1.0, with `vendors` also of one in the
+    dialect of a vendor, which keeps rules of its own.
 
     An answer that cannot be read is not judged if the checks of the bytes name its fault.
     """
@@ -31,6 +34,8 @@ def _of(attempt: Attempt, judge: Judge, *, only_1: bool = False) -> Callable[[Ob
     def verdicts(seen: Observations) -> Iterator[Verdict]:
         came = seen.attempts.get(attempt)
         if came is None or seen.tried_at is None or (only_1 and seen.tried_at.interface.dialect != "1.0"):
+            return
+        if not (vendors or seen.tried_at.official):
             return
         if came.late:
             yield Verdict(Color.GREY, f"not measured: {came.failure}", seen.tried_at.name)
@@ -271,7 +276,7 @@ def _first_event(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] 
 
 def _resumed(seen: Observations) -> Iterator[Verdict]:
     whole = seen.attempts.get(Attempt.STREAM)
-    if whole is None or seen.tried_at is None or not whole.events:
+    if whole is None or seen.tried_at is None or not whole.events or not seen.tried_at.official:
         return
     came = seen.attempts.get(Attempt.RESUME)
     if came is None:
@@ -457,20 +462,20 @@ _ROWS = (
         name="cancel",
         section="A2A 1.0 §3.1.5",
         fix="stop the work and set the task to canceled, or answer TaskNotCancelableError",
-        judge=_of(Attempt.CANCEL, _cancel),
+        judge=_of(Attempt.CANCEL, _cancel, vendors=True),
         hides=frozenset({"left-running"}),
     ),
     Check(
         name="left-running",
         section="measured",
         fix="cancel these tasks by hand, and see why they cannot be canceled",
-        judge=_of(Attempt.LEFT, _left),
+        judge=_of(Attempt.LEFT, _left, vendors=True),
     ),
     Check(
         name="task-read",
         section="A2A 1.0 §3.1.3",
         fix="keep a task for as long as its caller may ask for it",
-        judge=_of(Attempt.GET, _read),
+        judge=_of(Attempt.GET, _read, vendors=True),
         must=True,
     ),
     Check(
@@ -522,7 +527,7 @@ _ROWS = (
         name="webhook-address",
         section="A2A 1.0 §13.2",
         fix="refuse webhooks at loopback, private and link-local addresses",
-        judge=_of(Attempt.WEBHOOK, _webhook),
+        judge=_of(Attempt.WEBHOOK, _webhook, vendors=True),
     ),
     Check(
         name="push-called",

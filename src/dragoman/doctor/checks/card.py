@@ -157,11 +157,14 @@ def _type(seen: Observations) -> Iterator[Verdict]:
         return
     kind = seen.card_exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
     right = kind.endswith(("/json", "+json"))
-    yield Verdict(Color.GREEN if right else Color.YELLOW, f"served as {kind or 'nothing'}")
+    yield Verdict(Color.GREEN if right else Color.YELLOW, f"served as {kind or 'nothing'}", exchange=seen.card_exchange)
 
 
 def _fields(seen: Observations) -> Iterator[Verdict]:
     if seen.card is None:
+        return
+    if seen.endpoints and not any(endpoint.official for endpoint in seen.endpoints):
+        yield Verdict(Color.GREY, f"not measured: the card is one of {seen.endpoints[0].interface.dialect}")
         return
     faults = card_faults(seen.card) if seen.modern else list(_faults_03(seen.card))
     if not faults:
@@ -280,7 +283,7 @@ def _caching(seen: Observations) -> Iterator[Verdict]:
         yield Verdict(Color.GREEN, "Cache-Control and ETag")
     else:
         missing = [name for name in ("Cache-Control", "ETag") if name.lower() not in said]
-        yield Verdict(Color.YELLOW, f"no {' and no '.join(missing)}")
+        yield Verdict(Color.YELLOW, f"no {' and no '.join(missing)}", exchange=seen.card_exchange)
 
 
 CARD_CHECKS = (

@@ -57,11 +57,13 @@ def _enforced(seen: Observations) -> Iterator[Verdict]:
             undeclared = not seen.schemes
             color = Color.RED if undeclared else Color.GREEN
             note = ", but the card declares no scheme" if undeclared else ""
-            yield Verdict(color, f"a call without credentials is refused with {came.words}{note}", endpoint.name)
+            yield Verdict(
+                color, f"a call without credentials is refused with {came.words}{note}", endpoint.name, exchange=came
+            )
         elif not seen.asks or not _are_declared(seen):
             continue
         elif came.rpc_code == -32001 or came.status == 404 or came.error == "TaskNotFound":
-            yield Verdict(Color.RED, "a call without credentials is answered like any other", endpoint.name)
+            yield Verdict(Color.RED, "a call without credentials is answered like any other", endpoint.name, "", came)
         else:
             yield Verdict(Color.GREY, f"not clear: without credentials the answer is {came.words}", endpoint.name)
 
@@ -91,9 +93,13 @@ def _pages(seen: Observations) -> Iterator[Verdict]:
         allowed = came.headers.get("access-control-allow-origin", "")
         with_cookies = came.headers.get("access-control-allow-credentials", "").lower() == "true"
         if allowed == ORIGIN and with_cookies:
-            yield Verdict(Color.RED, "web pages of any origin may call with the user's cookies", endpoint.name)
+            yield Verdict(
+                Color.RED, "web pages of any origin may call with the user's cookies", endpoint.name, "", came
+            )
         elif allowed in (ORIGIN, "*") and not seen.public and not seen.asks:
-            yield Verdict(Color.YELLOW, "any web page that somebody here opens may call the agent", endpoint.name)
+            yield Verdict(
+                Color.YELLOW, "any web page that somebody here opens may call the agent", endpoint.name, "", came
+            )
         elif allowed in (ORIGIN, "*"):
             yield Verdict(Color.GREEN, "web pages of any origin may call, without cookies", endpoint.name)
         else:
@@ -123,9 +129,11 @@ def _extended(seen: Observations) -> Iterator[Verdict]:
         if came is None or came.failure or came.refused:
             continue
         if _has_card(came) and seen.schemes:
-            yield Verdict(Color.RED, "anybody may read the extended card", endpoint.name)
+            yield Verdict(Color.RED, "anybody may read the extended card", endpoint.name, "", came)
         elif _has_card(came):
-            yield Verdict(Color.YELLOW, "there is an extended card, and nobody is asked who they are", endpoint.name)
+            yield Verdict(
+                Color.YELLOW, "there is an extended card, and nobody is asked who they are", endpoint.name, "", came
+            )
         elif came.denied:
             yield Verdict(Color.GREEN, f"the extended card is refused to strangers with {came.words}", endpoint.name)
         else:
