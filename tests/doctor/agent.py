@@ -171,7 +171,9 @@ class Agent:
 
     def _subscribe(self, given: dict[str, Any]) -> Any:
         task = self._task(given["id"])
-        raise Refusal(UNSUPPORTED) if task["status"]["state"] in ENDED else Refusal(NOT_FOUND)
+        if task["status"]["state"] in ENDED:
+            raise Refusal(UNSUPPORTED)
+        return [{"task": task}]
 
     def _create_webhook(self, given: dict[str, Any]) -> Any:
         url = given.get("url") or given.get("pushNotificationConfig", {}).get("url", "")

@@ -204,6 +204,24 @@ def set_(**fields: Any) -> Plant:
     return lambda agent: [setattr(agent, name, value) for name, value in fields.items()] and None
 
 
+def one_id(field: str, value: str) -> Plant:
+    """All tasks have one id."""
+
+    def plant(agent: Agent) -> None:
+        begin = agent.begin
+
+        def begun(given: dict[str, Any], state: str) -> dict[str, Any]:
+            task = begin(given, state)
+            agent.tasks.pop(task["id"])
+            task[field] = value
+            agent.tasks[task["id"]] = task
+            return task
+
+        agent.begin = begun  # type: ignore[method-assign]
+
+    return plant
+
+
 # -- faults of behaviour -----------------------------------------------------------------------------------------------
 
 
@@ -214,14 +232,16 @@ def _reads_another(agent: Agent, given: dict[str, Any]) -> Any:
 
 
 def _says_canceled(agent: Agent, given: dict[str, Any]) -> Any:
-    task = agent.tasks[given["id"]]
+    if (task := agent.tasks.get(given["id"])) is None:
+        raise Refusal(NOT_FOUND)
     if task["status"]["state"] != "TASK_STATE_WORKING":
         raise Refusal(-32002)
     return {**task, "status": {"state": "TASK_STATE_CANCELED", "timestamp": NOW}}
 
 
 def _ignores_cancel(agent: Agent, given: dict[str, Any]) -> Any:
-    task = agent.tasks[given["id"]]
+    if (task := agent.tasks.get(given["id"])) is None:
+        raise Refusal(NOT_FOUND)
     if task["status"]["state"] != "TASK_STATE_WORKING":
         raise Refusal(-32002)
     return task
@@ -249,6 +269,31 @@ def _lists_all(agent: Agent, given: dict[str, Any]) -> Any:
 def _lists_artifacts(agent: Agent, given: dict[str, Any]) -> Any:
     found = [each for each in agent.tasks.values() if each["contextId"] == given["contextId"]]
     return {"tasks": found, "nextPageToken": "", "pageSize": 50, "totalSize": len(found)}
+
+
+def _starts_late(agent: Agent, given: dict[str, Any]) -> Any:
+    task = agent.tasks[given["id"]]
+    if task["status"]["state"] != "TASK_STATE_WORKING":
+        raise Refusal(UNSUPPORTED)
+    return [{"statusUpdate": {"taskId": task["id"], "contextId": task["contextId"], "status": task["status"]}}]
+
+
+def _cancels_anything(agent: Agent, given: dict[str, Any]) -> Any:
+    canceled = {"state": "TASK_STATE_CANCELED", "timestamp": NOW}
+    if given["id"] not in agent.tasks:
+        return {"id": given["id"], "contextId": "c", "status": canceled}
+    return agent._cancel(given)  # noqa: SLF001
+
+
+def _cancels_again(agent: Agent, given: dict[str, Any]) -> Any:
+    if (task := agent.tasks.get(given["id"])) is None:
+        raise Refusal(NOT_FOUND)
+    task["status"] = {"state": "TASK_STATE_CANCELED", "timestamp": NOW}
+    return task
+
+
+def _breaks(agent: Agent, given: dict[str, Any]) -> Any:
+    raise Refusal(-32603 if given["id"] in agent.tasks else NOT_FOUND)
 
 
 def _replays(agent: Agent, given: dict[str, Any]) -> Any:
@@ -350,6 +395,7 @@ FAULTS = [
     Planted("a skill without tags", in_card(skills=[{"id": "a", "name": "a", "description": "a"}]), "card-fields", r"skills\[0\].tags: is missing"),
     Planted("skills as an object", in_card(skills={}), "card-fields", "skills: is dict, not a list"),
     Planted("capabilities as texts", in_capabilities(streaming="true"), "card-fields", "capabilities.streaming: is str"),
+    Planted("modes that are no media types", in_card(defaultInputModes=["text"]), "card-fields", "defaultInputModes: has 'text', which is no media type"),
     Planted("no skills", in_card(skills=[]), "card-skills", "0 skills", "at least one", yellow=True),
     Planted("two skills of one id", in_card(skills=[{"id": "a", "name": "a", "description": "a", "tags": []}] * 2), "card-skills", "several skills have the id 'a'", "of its own", yellow=True),
     Planted("a version of three parts", in_interface(protocolVersion="1.0.0"), "card-version", "1.0.0", "Major.Minor", yellow=True),
@@ -378,6 +424,7 @@ FAULTS = [
     Planted("another error for an unknown task", errors("GetTask", -32603), "unknown-task", "-32603", "-32001"),
     Planted("an unknown task that is null", reply("GetTask", document(lambda each: each if "result" in each else {"jsonrpc": "2.0", "id": each["id"], "result": None})), "unknown-task", "HTTP 200", "-32001"),
     Planted("an unknown task over HTTP", reply("GetTask", lambda given: given if given.status == 200 else rest_error(400, "No", "INVALID_ARGUMENT")), "unknown-task", "HTTP 400", "404", of=REST),
+    Planted("a cancelation of nothing", method("CancelTask", _cancels_anything), "unknown-cancel", "HTTP 200", "TaskNotFoundError"),
     Planted("another error for an unknown method", reply("DragomanDoctorAsks", document(lambda each: envelope(each["id"], Refusal(-32600)))), "unknown-method", "-32600", "-32601"),
     Planted("another error for broken JSON", reply("broken", served(b"Bad Request", 400, content_type="text/plain")), "broken-json", "HTTP 400", "-32700"),
     Planted("any version is taken", errors("version", NOT_FOUND), "unknown-version", "-32001", "-32009"),
@@ -435,6 +482,9 @@ FAULTS = [
     Planted("an agent that never answers", reply("SendMessage", late(3600.0)), "message-answered", "no answer within 10 s to a message, and none", "returnImmediately"),
     Planted("an answer before the end", method("SendMessage", _answers_at_once), "message-blocks", "in TASK_STATE_WORKING", "returnImmediately"),
     Planted("no context", everywhere(lambda each: each.pop("contextId", None)), "message-context", "no contextId"),
+    Planted("one task for all", one_id("id", "task-1"), "message-task", "the same task", "new id"),
+    Planted("one context for all", one_id("contextId", "c"), "message-context", "the same one, 'c'", "new contextId"),
+    Planted("an end that is taken back", result("GetTask", lambda given: {**given, "status": {"state": "TASK_STATE_WORKING", "timestamp": NOW}}), "task-read", "TASK_STATE_COMPLETED, which is final, is read in TASK_STATE_WORKING", also=("cancel",)),
     Planted("any task is continued", method("SendMessage", _takes_any_task), "message-to-unknown", "a task that does not exist"),
     Planted("tasks are forgotten", refuses("GetTask", NOT_FOUND), "task-read", "TaskNotFoundError"),
     Planted("another task is read", method("GetTask", _reads_another), "task-read", "just made"),
@@ -442,10 +492,12 @@ FAULTS = [
     Planted("an empty list", method("ListTasks", lambda agent, given: {"tasks": [], "nextPageToken": "", "pageSize": 50, "totalSize": 0}), "task-listed", "not among"),
     Planted("a list of all contexts", method("ListTasks", _lists_all), "list-filtered", "other contexts", "contextId"),
     Planted("a list with artifacts", method("ListTasks", _lists_artifacts), "list-filtered", "artifacts", "includeArtifacts"),
-    Planted("an ended task is canceled", method("CancelTask", lambda agent, given: agent.tasks[given["id"]].update({"status": {"state": "TASK_STATE_CANCELED", "timestamp": NOW}}) or agent.tasks[given["id"]]), "cancel-ended", "has ended", "TaskNotCancelableError"),
+    Planted("an ended task is canceled", method("CancelTask", _cancels_again), "cancel-ended", "has ended", "TaskNotCancelableError"),
     Planted("a cancel that changes nothing", method("CancelTask", _ignores_cancel), "cancel", "in TASK_STATE_WORKING afterwards", "stop the work"),
     Planted("a cancel that is a lie", method("CancelTask", _says_canceled), "cancel", "in TASK_STATE_WORKING afterwards"),
-    Planted("a cancel that breaks", refuses("CancelTask", -32603), "cancel", "InternalError", yellow=True, also=("cancel-ended",)),
+    Planted("a cancel that breaks", method("CancelTask", _breaks), "cancel", "InternalError", yellow=True, also=("cancel-ended",)),
+    Planted("no subscriptions", refuses("SubscribeToTask", NO_METHOD), "subscribe", "MethodNotFoundError", also=("subscribe-ended",)),
+    Planted("a subscription without the task", method("SubscribeToTask", _starts_late), "subscribe", "begins with StatusUpdate", "begins with the task"),
     Planted("updates of an ended task", method("SubscribeToTask", _replays), "subscribe-ended", "a stream of 1"),
     Planted("webhooks at its own machine", set_(takes_local_webhooks=True), "webhook-address", "its own machine is accepted", yellow=True, webhooks=True),
     Planted("webhooks that are never called", set_(calls_webhooks=False), "push-called", "not called", "push sender", webhooks=True),

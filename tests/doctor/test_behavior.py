@@ -22,7 +22,7 @@ LATE = AttemptOutcome(failure=TOO_SLOW)
 STREAM = AttemptOutcome(
     kind="Task",
     task_id="s",
-    context_id="c",
+    context_id="d",
     state="TASK_STATE_COMPLETED",
     ended=True,
     events=("Task", "ArtifactUpdate", "StatusUpdate"),
@@ -35,7 +35,7 @@ GOOD = {
     Attempt.STREAM: STREAM,
     Attempt.RESUME: replace(STREAM, events=STREAM.events[1:], event_ids=("2", "3")),
     Attempt.SEND_TO_UNKNOWN: NOT_FOUND,
-    Attempt.BEGIN: AttemptOutcome(kind="Task", task_id="t", state="TASK_STATE_WORKING"),
+    Attempt.BEGIN: AttemptOutcome(kind="Task", task_id="b", context_id="e", state="TASK_STATE_WORKING"),
     Attempt.GET: DONE,
     Attempt.LIST: AttemptOutcome(kind="TaskList", listed=("x", "t")),
     Attempt.FOREIGN: NOT_FOUND,
@@ -75,6 +75,10 @@ CASES = [
     ("message-context", but(Attempt.SEND, AttemptOutcome(kind="Message")), "red"),
     ("message-context", but(Attempt.SEND, AttemptOutcome(kind="Message"), tried_at=OLD), ""),
     ("message-context", but(Attempt.SEND, replace(DONE, context_id=""), tried_at=OLD), "red"),
+    ("message-context", but(Attempt.BEGIN, replace(DONE, task_id="b")), "red"),
+    ("message-task", ACTIVE, "green"),
+    ("message-task", but(Attempt.BEGIN, DONE), "red"),
+    ("task-read", but(Attempt.GET, replace(DONE, state="TASK_STATE_WORKING", ended=False)), "red"),
     ("message-repeated", ACTIVE, "green"),
     ("message-repeated", but(Attempt.REPEAT, OTHER), "grey"),
     ("message-repeated", but(Attempt.REPEAT, OTHER, tried_at=PROMISES), "red"),
@@ -96,6 +100,8 @@ CASES = [
     ("stream-resumed", but(Attempt.RESUME, None), "grey"),
     ("stream-resumed", but(Attempt.RESUME, replace(STREAM, event_ids=("3",))), "yellow"),
     ("stream-resumed", but(Attempt.RESUME, AttemptOutcome(error="UnsupportedOperation")), "yellow"),
+    ("subscribe", but(Attempt.SUBSCRIBE, STREAM), "green"),
+    ("subscribe", but(Attempt.SUBSCRIBE, AttemptOutcome(error="UnsupportedOperation")), "grey"),
     ("cancel", ACTIVE, "green"),
     ("cancel", but(Attempt.CANCEL, AttemptOutcome(error="TaskNotCancelable")), "grey"),
     ("cancel", but(Attempt.CANCEL, AttemptOutcome(error="InternalError")), "yellow"),
@@ -159,7 +165,10 @@ def test_without_messages_one_finding_says_how_to_send_them() -> None:
 
 @pytest.mark.parametrize("attempt", list(Attempt))
 def test_an_attempt_that_took_too_long_is_never_red(attempt: Attempt) -> None:
-    assert Color.RED not in {each.color for each in judge_all(BEHAVIOR_CHECKS, but(attempt, LATE))}
+    seen = but(attempt, LATE)
+    if attempt is Attempt.SEND:  # then the task that is read is that of the next message
+        seen = replace(seen, attempts={**seen.attempts, Attempt.BEGIN: replace(GOOD[Attempt.BEGIN], task_id="t")})
+    assert Color.RED not in {each.color for each in judge_all(BEHAVIOR_CHECKS, seen)}
 
 
 def test_a_rule_passes_only_if_it_was_seen_to_hold() -> None:

@@ -95,7 +95,7 @@ async def test_what_was_begun_is_canceled_if_the_examination_is_interrupted() ->
 @in_virtual_time
 async def test_tasks_that_cannot_be_canceled_are_told() -> None:
     agent = Agent()
-    agent.methods["CancelTask"] = lambda given: agent.tasks[given["id"]]
+    agent.methods["CancelTask"] = lambda given: agent.tasks.get(given["id"])
     agent.methods["SendStreamingMessage"] = lambda given: [{"task": agent.begin(given, "TASK_STATE_WORKING")}]
     seen = await observe(AgentSubject(agent), Wish())
     assert len(seen.attempts[Attempt.LEFT].listed) == 2

@@ -24,6 +24,7 @@ _SHAPES = {
     Attempt.BEGIN: "SendMessageResponse",
     Attempt.STREAM: "StreamResponse",
     Attempt.RESUME: "StreamResponse",
+    Attempt.SUBSCRIBE: "StreamResponse",
     Attempt.SUBSCRIBE_ENDED: "StreamResponse",
     Attempt.GET: "Task",
     Attempt.CANCEL: "Task",

@@ -144,6 +144,8 @@ def _check(given: dict[str, Any], fields: Fields, path: str) -> Iterator[str]:
             yield f"{path}{name}: is empty"
         elif kind is _TEXTS and not all(isinstance(each, str) for each in value):
             yield f"{path}{name}: is a list with entries that are no texts"
+        elif name.endswith("Modes") and (wrong := [each for each in value if "/" not in each]):
+            yield f"{path}{name}: has {wrong[0]!r}, which is no media type like text/plain"
 
 
 def _instead(given: dict[str, Any], name: str, fields: Fields) -> str:

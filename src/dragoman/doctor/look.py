@@ -29,7 +29,7 @@ from dragoman.doctor.subject import CallerIdentity, ExchangeLog, SubjectCard
 from dragoman.doctor.tape import Tape
 from dragoman.doctor.trial import ATTEMPT_S
 from dragoman.model.errors import A2AError
-from dragoman.model.operations import GetExtendedCard, GetPushConfig, GetTask, Operation
+from dragoman.model.operations import CancelTask, GetExtendedCard, GetPushConfig, GetTask, Operation
 from dragoman.net.egress import Egress
 from dragoman.net.errors import AddressRefused, Broken, Compressed, EgressError
 from dragoman.net.retry_after import retry_after_s
@@ -134,6 +134,8 @@ class EndpointLook:
         self._answers[HarmlessRequest.NO_CREDENTIALS] = (
             await self._ask(call, shows=False) if self.shown.given else first
         )
+        cancel = encode(CancelTask(id=str(uuid4())))
+        self._answers[HarmlessRequest.UNKNOWN_CANCEL] = await self._ask(cancel, shows=True)
         self._answers[HarmlessRequest.UNKNOWN_VERSION] = await self._ask(call, shows=True, more={"A2A-Version": "99.0"})
         if isinstance(call, RpcCall):
             unknown = RpcCall("DragomanDoctorAsks", b"{}")

@@ -30,6 +30,7 @@ class HarmlessRequest(StrEnum):
     """A request that changes nothing at the agent."""
 
     UNKNOWN_TASK = "the task of a random id"
+    UNKNOWN_CANCEL = "the end of a random task"
     NO_CREDENTIALS = "the same without credentials"
     UNKNOWN_METHOD = "a method that does not exist"
     UNKNOWN_VERSION = "version 99.0"
@@ -53,6 +54,7 @@ class Attempt(StrEnum):
     STREAM = "a message with a stream*"
     RESUME = "the stream from after its first event"
     BEGIN = "a message whose task is not waited for*"
+    SUBSCRIBE = "the updates of that task"
     CANCEL = "the end of that task"
     AFTER_CANCEL = "that task again"
     FOREIGN = "the task, by another caller"

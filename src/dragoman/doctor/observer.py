@@ -242,8 +242,16 @@ async def _try(
         other = await open_.enter_async_context(look.connect(second)) if second.given else None
         host = urlsplit(look.interface.url).hostname or ""
         webhook = await open_.enter_async_context(listen(host)) if wish.webhooks else None
-        streams = streams and tongue(look.interface.dialect).streams
-        trial = Trial(connection, other, tape, wish, streams=streams, webhook=webhook)
+        spoken = tongue(look.interface.dialect)
+        trial = Trial(
+            connection,
+            other,
+            tape,
+            wish,
+            streams=streams and spoken.streams,
+            subscribes=spoken.subscribes,
+            webhook=webhook,
+        )
         try:
             async with asyncio.timeout_at(until_s):
                 await trial.run()

@@ -99,6 +99,7 @@ class Trial:
         wish: Wish,
         *,
         streams: bool,
+        subscribes: bool = True,
         webhook: Webhook | None = None,
     ) -> None:
         self.outcomes: dict[Attempt, AttemptOutcome] = {}
@@ -107,6 +108,7 @@ class Trial:
         self._tape = tape
         self._wish = wish
         self._streams = streams
+        self._subscribes = subscribes
         self._webhook = webhook
         self._begun: dict[str, bool] = {}
         """The tasks that were begun, each with whether it has ended."""
@@ -129,6 +131,8 @@ class Trial:
         await self._say(Attempt.SEND_TO_UNKNOWN, task_id=str(uuid4()))
         now = await self._read(task) if (task := first if first.task_id else begun).task_id else task
         if begun.task_id and not begun.ended:
+            if self._streams and self._subscribes:
+                await self._record(Attempt.SUBSCRIBE, self._events(Subscribe(id=begun.task_id), enough=1))
             await self._cancel(begun.task_id)
         if now.ended:
             await self._call(Attempt.CANCEL_ENDED, CancelTask(id=task.task_id))

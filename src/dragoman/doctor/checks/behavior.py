@@ -101,11 +101,29 @@ def _context(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | No
         return None
     if came.kind == "Message" and seen.tried_at is not None and seen.tried_at.interface.dialect != "1.0":
         return None  # in 0.3 a task has a contextId, and a message may have one (A2A 0.3 §6.1, §6.4)
+    others = [each for attempt in _NEW if (each := seen.attempts.get(attempt)) is not None]
+    if came.context_id and any(each.context_id == came.context_id for each in others):
+        return Color.RED, f"messages without a contextId are answered with the same one, {came.context_id!r}"
     given = bool(came.context_id)
     return pass_or_fail(given, f"the answer has {'a' if given else 'no'} contextId")
 
 
+_NEW = (Attempt.STREAM, Attempt.BEGIN)
+"""The attempts that begin another task than the first message did."""
+
+
+def _own_task(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    others = [each for attempt in _NEW if (each := seen.attempts.get(attempt)) is not None and each.task_id]
+    if not came.task_id or not others:
+        return None
+    same = any(each.task_id == came.task_id for each in others)
+    return pass_or_fail(not same, f"two messages are answered with {'the same task' if same else 'tasks of their own'}")
+
+
 def _read(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
+    first = seen.attempts.get(Attempt.SEND)
+    if first is not None and first.ended and came.state and came.state != first.state:
+        return Color.RED, f"a task that was answered in {first.state}, which is final, is read in {came.state}"
     right = came.task_id == seen.task_id
     return pass_or_fail(right, f"a task that was just made is read as {came.words}")
 
@@ -267,6 +285,16 @@ def _stream_chunks(seen: Observations, came: AttemptOutcome) -> tuple[Color, str
     return (Color.GREEN, "chunks continue artifacts that have begun") if known else None
 
 
+def _subscribed(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    if came.error in ("UnsupportedOperation", *_DENIED):
+        return Color.GREY, f"not measured: a subscription to a task at work is answered with {came.words}"
+    if came.error or came.failure:
+        return Color.RED, f"a subscription to a task at work is answered with {came.words}"
+    first = came.events[0] if came.events else "nothing"
+    new = seen.tried_at is not None and seen.tried_at.interface.dialect == "1.0"
+    return pass_or_fail(first == "Task" or (bool(came.events) and not new), f"a subscription begins with {first}")
+
+
 def _first_event(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
     if not came.events:
         return None
@@ -357,9 +385,17 @@ _ROWS = (
     Check(
         name="message-context",
         section="A2A 1.0 §3.4.1, A2A 0.3 §6.1",
-        fix="make a contextId for a message that has none, and answer with it",
+        fix="make a new contextId for each message that has none, and answer with it",
         judge=_of(Attempt.SEND, _context),
         must=True,
+    ),
+    Check(
+        name="message-task",
+        section="A2A 1.0 §3.4.2, §4.1.1",
+        fix="make a task with a new id for each message that names none",
+        judge=_of(Attempt.SEND, _own_task),
+        must=True,
+        hides=frozenset({"cancel", "list-filtered", "message-context", "task-listed", "task-read"}),
     ),
     Check(
         name="message-repeated",
@@ -457,6 +493,13 @@ _ROWS = (
         section="HTML standard §9.2, Last-Event-ID",
         fix="send the updates after the one that the caller names",
         judge=_resumed,
+    ),
+    Check(
+        name="subscribe",
+        section="A2A 1.0 §3.1.6, A2A 0.3 §7.9",
+        fix="answer a subscription with a stream that begins with the task as it is",
+        judge=_of(Attempt.SUBSCRIBE, _subscribed),
+        must=True,
     ),
     Check(
         name="cancel",

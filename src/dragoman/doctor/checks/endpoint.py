@@ -132,14 +132,21 @@ def _private(seen: Observations) -> Iterator[Verdict]:
 
 
 def _unknown_task(endpoint: Endpoint, came: Exchange) -> tuple[Color, str]:
+    return pass_or_fail(_is_not_found(endpoint, came), f"an unknown task is answered with {came.words}")
+
+
+def _unknown_cancel(endpoint: Endpoint, came: Exchange) -> tuple[Color, str]:
+    told = f"the cancelation of an unknown task is answered with {came.words}"
+    return pass_or_fail(_is_not_found(endpoint, came), told)
+
+
+def _is_not_found(endpoint: Endpoint, came: Exchange) -> bool:
     match endpoint.interface.binding:
         case "JSONRPC":
-            right = came.rpc_code == _TASK_NOT_FOUND
+            return came.rpc_code == _TASK_NOT_FOUND
         case "GRPC":
-            right = came.error == "TaskNotFound"
-        case _:
-            right = came.status == 404 and isinstance(came.document, dict)
-    return pass_or_fail(right, f"an unknown task is answered with {came.words}")
+            return came.error == "TaskNotFound"
+    return came.status == 404 and isinstance(came.document, dict)
 
 
 def _with_code(code: int, said: str) -> Judge:
@@ -220,6 +227,14 @@ ENDPOINT_CHECKS = (
         section="A2A 1.0 §5.4, A2A 0.3 §8.2",
         fix="answer TaskNotFoundError: -32001 over JSON-RPC, 404 with an error over HTTP+JSON, NOT_FOUND over gRPC",
         judge=_each(HarmlessRequest.UNKNOWN_TASK, _unknown_task, *_ALL),
+        must=True,
+        hides=frozenset({"unknown-cancel"}),
+    ),
+    Check(
+        name="unknown-cancel",
+        section="A2A 1.0 §3.1.5, A2A 0.3 §7.4",
+        fix="answer TaskNotFoundError to a cancelation of a task that does not exist",
+        judge=_each(HarmlessRequest.UNKNOWN_CANCEL, _unknown_cancel, *_ALL),
         must=True,
     ),
     Check(
