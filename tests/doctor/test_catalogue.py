@@ -15,7 +15,7 @@ from dragoman.doctor.identity import SIGNS
 from dragoman.doctor.observation import Attempt
 from dragoman.doctor.observer import observe
 from dragoman.doctor.trial import Wish
-from tests.doctor.agent import Agent, AgentSubject, AgentWebhook, Plant
+from tests.doctor.agent import Agent, AgentSubject, AgentWebhook, Plant, Reply
 from tests.doctor.catalogue import FAULTS, OF_03, REST, Planted
 from tests.virtual_time import in_virtual_time
 
@@ -90,6 +90,24 @@ async def test_what_was_begun_is_canceled_if_the_examination_is_interrupted() ->
     with pytest.raises(asyncio.CancelledError):
         await examination
     assert {task["status"]["state"] for task in agent.tasks.values()} == {"TASK_STATE_CANCELED"}
+
+
+@pytest.mark.parametrize("headers", [{"retry-after": "2"}, {}], ids=["with a wait", "without"])
+@in_virtual_time
+async def test_a_server_that_is_asked_too_much_is_waited_for(headers: dict[str, str]) -> None:
+    agent = Agent()
+    refused: set[str] = set()
+
+    def once(name: str, reply: Reply) -> Reply:
+        if name in ("card", "preflight", *refused):
+            return reply
+        refused.add(name)
+        return Reply({"error": "slow down"}, status=429, headers={"content-type": "application/json", **headers})
+
+    agent.replies.append(once)
+    seen = await observe(AgentSubject(agent), Wish())
+    assert "SendMessage" in refused
+    assert [each for each in judge_all(CHECKS, seen) if each.color in WRONG] == []
 
 
 @in_virtual_time

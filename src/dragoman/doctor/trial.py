@@ -273,6 +273,18 @@ class Trial:
     async def _events(
         self, operation: StreamMessage | Subscribe, after: str | None = None, enough: int = EVENTS_MAX + 1
     ) -> AttemptOutcome:
+        """Read a stream; one that was refused because there were too many is asked for once more."""
+        try:
+            return await self._read_events(operation, after, enough)
+        except (A2AError, PeerError) as error:
+            if not is_untaken(error):
+                raise
+            await asyncio.sleep(REFUSED_S)
+            return await self._read_events(operation, after, enough)
+
+    async def _read_events(
+        self, operation: StreamMessage | Subscribe, after: str | None, enough: int
+    ) -> AttemptOutcome:
         """Read a stream to its end, or for LAST_S after its task has ended or waits; at most until it was `enough`."""
         began_s = _now_s()
         kinds: list[str] = []
