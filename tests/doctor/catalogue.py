@@ -19,6 +19,7 @@ from tests.doctor.agent import (
     Reply,
     envelope,
     rest_error,
+    stream,
 )
 
 OF_03 = ("0.3", "JSONRPC")
@@ -445,7 +446,13 @@ FAULTS = [
     Planted("no jsonrpc", reply("*", document(lambda each: {name: value for name, value in each.items() if name != "jsonrpc"})), "answer-envelope", "no `jsonrpc`", '"jsonrpc": "2.0"'),
     Planted("JSON-RPC 1.0", reply("SendMessage", document(lambda each: {**each, "jsonrpc": "1.0"})), "answer-envelope", "'1.0'"),
     Planted("a result and an error", reply("SendMessage", document(lambda each: {**each, "error": {"code": 0, "message": ""}} if "result" in each else each)), "answer-envelope", "both result and error"),
-    Planted("an error without a code", reply("DragomanDoctorAsks", document(lambda each: {**each, "error": {"code": "-32601", "message": "No"}})), "answer-envelope", "error.code", also=("unknown-method",)),
+    Planted("an error without a code", reply("DragomanDoctorAsks", document(lambda each: {**each, "error": {"code": "-32601", "message": "No"}})), "answer-envelope", "error.code"),
+    Planted("an error that is a text", reply("GetTask", document(lambda each: {**each, "error": "No task"} if "error" in each else each)), "answer-envelope", "error.code"),
+    Planted("an error without its wrapper over HTTP", reply("GetTask", lambda given: Reply({"code": 404, "message": "No"}, status=404) if given.status == 404 else given), "answer-envelope", "no `error`, but code, message", 'under "error"', of=REST),
+    Planted("a JSON-RPC response over HTTP", result("SendMessage", lambda given: {"jsonrpc": "2.0", "id": 1, "result": given}), "answer-wrapper", "`result` of its own", of=REST),
+    Planted("events without an envelope", events(lambda given: [each["result"] for each in given]), "answer-envelope", "neither result nor error"),
+    Planted("types for kinds in 0.3", rename("kind", "type"), "answer-names", "type is written kind", of=OF_03),
+    Planted("no way to cancel over HTTP", reply("CancelTask", served(b'{"detail":"Method Not Allowed"}', 405)), "unknown-cancel", "HTTP 405", of=REST),
     Planted("no task wrapper", result("SendMessage", _bare), "answer-wrapper", "bare Task", "under `task`"),
     Planted("no task wrapper over HTTP", result("SendMessage", _bare), "answer-wrapper", "bare Task", of=REST),
     Planted("no wrapper in a stream", result("SendStreamingMessage", lambda given: next(iter(given.values()))), "answer-wrapper", "bare TaskStatusUpdateEvent|bare Task"),
@@ -479,6 +486,9 @@ FAULTS = [
     # -- messages --
     Planted("an error for every message", refuses("SendMessage", -32603), "message-answered", "InternalError"),
     Planted("a message breaks the server", reply("SendMessage", served(b"Internal Server Error", 500, content_type="text/plain")), "message-answered", "HTTP 500 with text/plain: Internal Server Error"),
+    Planted("a stream for a message", reply("SendMessage", lambda given: stream([given.document])), "message-answered", "text/event-stream", "one JSON document"),
+    Planted("a result that is null", result("SendMessage", lambda given: None), "message-answered", '"result": null', "in the result"),
+    Planted("a list of answers", reply("SendMessage", lambda given: Reply([given.document])), "message-answered", "HTTP 200", "not with a list"),
     Planted("an agent that never answers", reply("SendMessage", late(3600.0)), "message-answered", "no answer within 10 s to a message, and none", "returnImmediately"),
     Planted("an answer before the end", method("SendMessage", _answers_at_once), "message-blocks", "in TASK_STATE_WORKING", "returnImmediately"),
     Planted("no context", everywhere(lambda each: each.pop("contextId", None)), "message-context", "no contextId"),

@@ -47,8 +47,8 @@ RPC = Endpoint(interface=Interface(url="https://agent.example/rpc", binding="JSO
 REST = Endpoint(
     interface=Interface(url="https://agent.example/rest", binding="HTTP+JSON", dialect="1.0"),
     answers={
-        HarmlessRequest.UNKNOWN_TASK: answer({"error": {"code": 404}}, 404),
-        HarmlessRequest.UNKNOWN_VERSION: answer({"error": {"code": 400}}, 400),
+        HarmlessRequest.UNKNOWN_TASK: answer({"error": {"code": 404, "message": "No"}}, 404),
+        HarmlessRequest.UNKNOWN_VERSION: answer({"error": {"code": 400, "message": "No"}}, 400),
     },
 )
 GRPC = Endpoint(

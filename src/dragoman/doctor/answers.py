@@ -44,9 +44,13 @@ _NAMES = frozenset({"task", "message", "statusUpdate", "artifactUpdate"})
 def answer_faults(interface: Interface, asked: HarmlessRequest | Attempt, came: Exchange) -> Iterator[Fault]:
     """Yield the faults of the answer to a request, or of each frame of a stream."""
     schema = SCHEMAS.get((interface.dialect, interface.binding))
-    if schema is None or not 200 <= came.status < 300:
+    if schema is None:
         return
     rpc = interface.binding == JSONRPC
+    if not 200 <= came.status < 300:
+        if interface.dialect == "1.0" and not rpc:
+            yield from _status_faults(came)
+        return
     for document in frames(came) if came.is_stream else [came.document]:
         if not isinstance(document, dict):
             continue
@@ -65,6 +69,22 @@ def answer_faults(interface: Interface, asked: HarmlessRequest | Attempt, came: 
                 yield from schema.faults(shape, result, "result" if rpc else "body")
 
 
+def _status_faults(came: Exchange) -> Iterator[Fault]:
+    """Yield the faults of an error over HTTP+JSON, which is a google.rpc.Status (A2A 1.0 §11.6)."""
+    document = came.document
+    if not isinstance(document, dict) or came.denied or came.status in (405, 429) or came.status >= 500:
+        return
+    error = document.get("error")
+    if not isinstance(error, dict):
+        yield Fault(
+            FaultKind.ENVELOPE, "the answer", f"has no `error`, but {', '.join(list(document)[:4]) or 'nothing'}"
+        )
+    elif not isinstance(error.get("code"), int):
+        yield Fault(FaultKind.ENVELOPE, "error.code", "is no whole number")
+    elif not isinstance(error.get("message"), str):
+        yield Fault(FaultKind.ENVELOPE, "error.message", "is no text")
+
+
 def _is_error(document: dict[str, Any], *, rpc: bool) -> bool:
     return not rpc and isinstance(document.get("error"), dict)
 
@@ -78,13 +98,17 @@ def _result_faults_03(shape: str, result: Any) -> Iterator[Fault]:
         elif "kind" not in result and len(result) == 1 and result.keys() & _NAMES:
             yield Fault(FaultKind.OTHER_VERSION, "result", f"is wrapped in `{next(iter(result))}`, as in 1.0")
         else:
-            kind = result.get("kind")
+            kind = result.get("kind", result.get("type"))
             likely = "Task" if "status" in result and "id" in result else "Message"
             yield from schema.faults(
                 V03_EVENTS.get(kind, likely) if isinstance(kind, str) else likely, result, "result"
             )
     elif shape != "ListTasksResponse":
         yield from schema.faults(shape, result, "result")
+
+
+_LIKELY_03 = {"artifact": "TaskArtifactUpdateEvent", "final": "TaskStatusUpdateEvent", "status": "Task"}
+"""The shape of a result without a `kind`, by a field that it has."""
 
 
 def _envelope_faults(document: dict[str, Any], asked: HarmlessRequest | Attempt, came: Exchange) -> Iterator[Fault]:

@@ -106,6 +106,9 @@ class Schema(Struct, frozen=True, kw_only=True):
         if not isinstance(value, dict):
             yield Fault(FaultKind.VALUE, path, f"is {_shown(value)}, not an object")
             return
+        if "result" in value and "result" not in shape.members:
+            yield Fault(FaultKind.WRAPPER, path, f"has a `result` of its own, where the {kind} belongs")
+            return
         if shape.one_of and kind.endswith("Response") and not value.keys() & shape.one_of:
             yield from self._bare_faults(shape, value, path)
             return
@@ -216,10 +219,14 @@ def make_schema(
 def meant_name(said: str, names: list[str]) -> str:
     """Return the one of the names that `said` misspells, empty if there is none: `task_id`, `taskid`, `taskIdd`."""
     plain = {_plain(name): name for name in names}
-    found = plain.get(_plain(said))
+    found = plain.get(_plain(said)) or plain.get(_ALIASES.get(said, ""))
     if found is None and len(said) > 3:
         found = plain.get(next(iter(get_close_matches(_plain(said), plain, 1, CLOSE)), ""))
     return found or ""
+
+
+_ALIASES = {"type": "kind"}
+"""What A2A before 0.2.2 called fields of 0.3."""
 
 
 def _plain(name: str) -> str:

@@ -132,7 +132,7 @@ class Trial:
         now = await self._read(task) if (task := first if first.task_id else begun).task_id else task
         if begun.task_id and not begun.ended:
             if self._streams and self._subscribes:
-                await self._record(Attempt.SUBSCRIBE, self._events(Subscribe(id=begun.task_id), enough=1))
+                await self._subscribe(begun.task_id)
             await self._cancel(begun.task_id)
         if now.ended:
             await self._call(Attempt.CANCEL_ENDED, CancelTask(id=task.task_id))
@@ -182,6 +182,14 @@ class Trial:
             await asyncio.sleep(POLL_S)
             now = await self._call(attempt, GetTask(id=task_id))
         return now
+
+    async def _subscribe(self, task_id: str) -> None:
+        """Subscribe to a task at work. What came says nothing if the task has ended meanwhile."""
+        came = await self._record(Attempt.SUBSCRIBE, self._events(Subscribe(id=task_id), enough=1))
+        if came.error or came.failure:
+            now = await self._attempt(self._ask(self._connection, GetTask(id=task_id)))
+            if now.state not in _RUNNING:
+                del self.outcomes[Attempt.SUBSCRIBE]
 
     async def _cancel(self, task_id: str) -> None:
         came = await self._call(Attempt.CANCEL, CancelTask(id=task_id))

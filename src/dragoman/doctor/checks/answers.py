@@ -57,7 +57,7 @@ def _is_judged(seen: Observations, endpoint: Endpoint, *, of_schema: bool) -> bo
     if not endpoint.official or endpoint.interface.binding == "GRPC" or not endpoint.speaks:
         return False
     if not of_schema and endpoint.interface.binding != "JSONRPC":
-        return False
+        return False  # errors over HTTP+JSON are too few to call the form right
     asked = [asked for asked, came in exchanges(seen, endpoint) if 200 <= came.status < 300]
     return any(isinstance(each, Attempt) for each in asked) if of_schema else bool(asked)
 
@@ -90,9 +90,10 @@ ANSWER_CHECKS = (
     _row(
         "answer-envelope",
         FaultKind.ENVELOPE,
-        "JSON-RPC 2.0 §5, A2A 1.0 §9.1",
-        "answers are JSON-RPC 2.0 responses",
-        'answer with "jsonrpc": "2.0", the id, and either a result or an error with a code and a message',
+        "JSON-RPC 2.0 §5, A2A 1.0 §9.1, §11.6",
+        "answers and errors have the form of their binding",
+        'over JSON-RPC answer with "jsonrpc": "2.0", the id, and a result or an error with a code and a message; '
+        'over HTTP+JSON put an error under "error", with its code, status and message',
     ),
     _row(
         "answer-id",

@@ -75,7 +75,24 @@ def _answered(seen: Observations) -> Iterator[Verdict]:
     else:
         color = Color.RED if came.failure or came.error else Color.GREEN
         told = f"a message is answered with {came.words} in {came.elapsed_ms:.0f} ms"
-        yield Verdict(color, told, where, exchange=came.exchange)
+        yield Verdict(color, told, where, _answer_fix(came.exchange), came.exchange)
+
+
+def _answer_fix(came: Exchange | None) -> str:
+    """Say what to change where a message is answered with something else."""
+    if came is None or not came.status:
+        return ""
+    if came.status >= 500:
+        return "the server breaks on a plain text message: look for the error in its log"
+    if came.status >= 300:
+        return ""
+    if came.is_stream:
+        return "answer a message without a stream with one JSON document"
+    if came.document is None:
+        return "answer with JSON"
+    if isinstance(came.document, list):
+        return "answer with one response, not with a list"
+    return "answer with a task or a message in the result" if came.rpc_code is None else ""
 
 
 def _late(seen: Observations, came: AttemptOutcome, where: str) -> Iterator[Verdict]:
@@ -219,7 +236,9 @@ def _stream_ends(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] 
     if not came.events or (came.exchange is not None and _has_bad_frame(came.exchange)):
         return None
     whole = came.kind == "Message" or came.ended or came.state in _INTERRUPTED
-    if came.broke and not whole and not _is_faulty(seen, Attempt.STREAM, came):
+    if not whole and _is_faulty(seen, Attempt.STREAM, came):
+        return None
+    if came.broke and not whole:
         return Color.RED, f"the stream breaks after {len(came.events)} updates: {came.broke}"
     state = came.state or ("a message" if came.kind == "Message" else "no state")
     return pass_or_fail(whole, f"a stream of {len(came.events)} updates ends in {state}")

@@ -131,11 +131,22 @@ def _private(seen: Observations) -> Iterator[Verdict]:
             yield Verdict(Color.YELLOW, f"not dialled: {came.failure}, and only the card names it", endpoint.name)
 
 
-def _unknown_task(endpoint: Endpoint, came: Exchange) -> tuple[Color, str]:
+def _unknown_task(endpoint: Endpoint, came: Exchange) -> tuple[Color, str] | None:
+    if _has_no_code(endpoint, came):
+        return None
     return pass_or_fail(_is_not_found(endpoint, came), f"an unknown task is answered with {came.words}")
 
 
-def _unknown_cancel(endpoint: Endpoint, came: Exchange) -> tuple[Color, str]:
+def _has_no_code(endpoint: Endpoint, came: Exchange) -> bool:
+    """Whether an answer over JSON-RPC is an error without a code, which `answer-envelope` names."""
+    document = came.document
+    named = isinstance(document, dict) and document.get("error") is not None
+    return endpoint.interface.binding == JSONRPC and named and came.rpc_code is None
+
+
+def _unknown_cancel(endpoint: Endpoint, came: Exchange) -> tuple[Color, str] | None:
+    if _has_no_code(endpoint, came):
+        return None
     told = f"the cancelation of an unknown task is answered with {came.words}"
     return pass_or_fail(_is_not_found(endpoint, came), told)
 
@@ -152,7 +163,9 @@ def _is_not_found(endpoint: Endpoint, came: Exchange) -> bool:
 def _with_code(code: int, said: str) -> Judge:
     """Judge whether the answer is the JSON-RPC error with that code. `said` names what was sent."""
 
-    def judge(endpoint: Endpoint, came: Exchange) -> tuple[Color, str]:
+    def judge(endpoint: Endpoint, came: Exchange) -> tuple[Color, str] | None:
+        if _has_no_code(endpoint, came):
+            return None
         return pass_or_fail(came.rpc_code == code, f"{said} is answered with {came.words}")
 
     return judge
@@ -236,6 +249,7 @@ ENDPOINT_CHECKS = (
         fix="answer TaskNotFoundError to a cancelation of a task that does not exist",
         judge=_each(HarmlessRequest.UNKNOWN_CANCEL, _unknown_cancel, *_ALL),
         must=True,
+        hides=frozenset({"cancel", "cancel-ended", "left-running"}),
     ),
     Check(
         name="unknown-method",
