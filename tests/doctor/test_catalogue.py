@@ -10,8 +10,8 @@ import pytest
 
 from dragoman.doctor.checks import CHECKS
 from dragoman.doctor.finding import Color, Finding, judge_all
-from dragoman.doctor.fixes import FIXES
-from dragoman.doctor.identity import SIGNS
+from dragoman.doctor.fixes import FIXES, fixes_of
+from dragoman.doctor.identity import SIGNS, identify
 from dragoman.doctor.observation import Attempt
 from dragoman.doctor.observer import observe
 from dragoman.doctor.trial import Wish
@@ -122,6 +122,18 @@ async def test_tasks_that_cannot_be_canceled_are_told() -> None:
 def test_the_frameworks_fixes_are_of_servers_and_checks_that_there_are() -> None:
     assert FIXES.keys() <= {sign.name for sign in SIGNS}
     assert {check for fixes in FIXES.values() for check in fixes} <= {check.name for check in CHECKS}
+
+
+@in_virtual_time
+async def test_a_fix_is_that_of_the_framework_where_it_is_known() -> None:
+    agent = Agent("0.3")
+    agent.card["capabilities"]["google_a2a_compatible"] = True
+    agent.replies.append(lambda name, reply: reply if name == "card" else Reply({"error_": "?"}, status=500))
+    seen = await observe(AgentSubject(agent))
+    found = judge_all(CHECKS, seen, fixes_of(identify(seen)))
+    (fix,) = [each.fix for each in found if each.check == "endpoint-answers"]
+    assert fix is not None
+    assert fix.startswith("python-a2a's server speaks only its own format")
 
 
 def test_the_catalogue_is_of_at_least_80_faults_and_of_most_checks() -> None:

@@ -87,7 +87,7 @@ def _answer_fix(came: Exchange) -> str:
         return f"the path takes no {came.verb}: correct the URL in the card, or the route's method"
     if came.status in (502, 503, 504):
         return "the proxy before the agent does not reach it: start the agent, or correct the proxy's upstream"
-    if came.status >= 500:
+    if came.status >= 500 and came.document is None:
         return "the server breaks on a request for a task that does not exist: look for the error in its log"
     if came.content_type == "text/html":
         return "a page for people is served at this URL: correct the URL in the card"
@@ -217,7 +217,7 @@ ENDPOINT_CHECKS = (
     Check(
         name="endpoint-answers",
         section="A2A 1.0 §8.3.1",
-        fix="serve this endpoint, or take it out of the card",
+        fix="serve A2A at this URL, or take the endpoint out of the card",
         judge=_answers,
         must=True,
         hides=EVERYTHING,
