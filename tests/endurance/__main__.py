@@ -28,11 +28,14 @@ from tests.drills.drill import ALLOWED, SLEEPY, read_ledger
 from tests.endurance.gauge import Sample, Verdict, judge, wrong_steps
 from tests.endurance.turns import MIX, PATIENCE_S, Callers, receiving
 
-KILLED_AT = (0.2, 0.25)
-"""The parts of the run after which the server is killed: so one of its lives is three quarters of the run."""
+KILLED_AT = (0.25, 0.3)
+"""The parts of the run after which the server is killed: so one of its lives is more than two thirds of the run."""
 
 SETTLED_AT = 1 / 3
 """From then on memory and open files must stay."""
+
+SWEEP_S = 60.0
+"""From a retention and a sweep after the start on, as much is deleted as is made: then the first window begins."""
 
 UNDER_WAY_MAX = 1000
 """So many turns may be under way. Those beyond are skipped: they would only measure how late the server is."""
@@ -80,7 +83,7 @@ def describe(sample: Sample) -> str:
 
 async def endure(folder: Path, lasts_s: float, per_s: float, dwellers: int, chance: random.Random) -> Verdict:
     """Run for so long, with `per_s` turns begun in a second, and `dwellers` streams that are silent for a while."""
-    retention_s = max(60, round(lasts_s / 12))
+    retention_s = max(60, round(lasts_s / 40))
     file = folder / "tasks.db"
     keeps = {"task": retention_s, "waiting": retention_s, "log": retention_s // 2, "delivered": retention_s // 2}
     keeps["audit"] = retention_s
@@ -142,7 +145,7 @@ async def endure(folder: Path, lasts_s: float, per_s: float, dwellers: int, chan
             status = await server.ended()
         finally:
             await server.kill()
-    verdict = judge(samples, lasts_s, lasts_s * SETTLED_AT)
+    verdict = judge(samples, lasts_s, min(lasts_s / 15, retention_s + SWEEP_S), lasts_s * SETTLED_AT)
     faults = [
         *callers.faults,
         *verdict.faults,

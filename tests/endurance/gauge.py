@@ -34,10 +34,10 @@ class Sample(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The means of some time. `per_cpu_s` is turns per second of processor time, `per_yard` per yardstick of it."""
+    """The means of some time. `per_cpu_s` is turns per second of processor time."""
 
     per_cpu_s: float
-    per_yard: float
+    yard_s: float
     memory_bytes: float
     files: float
 
@@ -58,22 +58,23 @@ def measure(samples: Sequence[Sample], from_s: float, to_s: float) -> Window:
     per_cpu_s = (last.turns - first.turns) / (last.cpu_s - first.cpu_s)
     yard_s = mean(sample.yard_s for sample in inside)
     memory, files = (mean(map(attrgetter(name), inside)) for name in ("memory_bytes", "files"))
-    return Window(per_cpu_s, per_cpu_s * yard_s, memory, files)
+    return Window(per_cpu_s, yard_s, memory, files)
 
 
-def judge(samples: Sequence[Sample], lasts_s: float, settled_s: float) -> Verdict:
-    """Compare the last sixth of a run with its first: the work per processor time; and with the sixth from `settled_s`
-    on, in the same life: memory and open files."""
+def judge(samples: Sequence[Sample], lasts_s: float, warm_s: float, settled_s: float) -> Verdict:
+    """Compare the last sixth of a run with the one from `warm_s` on: the work per processor time; and with the one from
+    `settled_s` on, in the same life: memory and open files."""
     sixth_s = lasts_s / 6
     try:
-        first, last = measure(samples, 0, sixth_s), measure(samples, lasts_s - sixth_s, lasts_s)
+        first, last = measure(samples, warm_s, warm_s + sixth_s), measure(samples, lasts_s - sixth_s, lasts_s)
         settled = measure(samples, settled_s, settled_s + sixth_s)
     except ValueError as error:
         return Verdict((), (str(error),))
-    kept, raw = last.per_yard / first.per_yard, last.per_cpu_s / first.per_cpu_s
+    raw = last.per_cpu_s / first.per_cpu_s
+    kept = raw * last.yard_s / first.yard_s
     figures = (
         f"turns per second of processor time: {first.per_cpu_s:.1f} first, {last.per_cpu_s:.1f} last, {raw:.3f} kept",
-        f"the same, in yardsticks: {kept:.3f} kept",
+        f"the same, in yardsticks: {kept:.3f} kept; one took {first.yard_s * 1e3:.1f} ms, {last.yard_s * 1e3:.1f} last",
         f"memory: {settled.memory_bytes / 1e6:.1f} MB settled, {last.memory_bytes / 1e6:.1f} MB last",
         f"open files: {settled.files:.1f} settled, {last.files:.1f} last",
     )

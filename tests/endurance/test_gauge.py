@@ -38,13 +38,13 @@ def samples(*, per_cpu: Callable[[float], float] = lambda _: 100.0, **found: Cal
 def test_a_run_is_good_if_nothing_slows_down_or_grows(
     found: dict[str, Callable[[float], float]], faults: list[str]
 ) -> None:
-    verdict = judge(samples(**found), LASTS_S, LASTS_S / 3)
+    verdict = judge(samples(**found), LASTS_S, 60, LASTS_S / 3)
     assert len(verdict.faults) == len(faults)
     assert all(word in fault for word, fault in zip(faults, verdict.faults, strict=True))
 
 
 def test_a_window_with_a_kill_in_it_is_none() -> None:
-    assert "no single life" in judge(samples(), LASTS_S, 600).faults[0]
+    assert "no single life" in judge(samples(), LASTS_S, 60, 600).faults[0]
 
 
 def step(number: int, at_ms: float, key: str = "") -> Executed:
