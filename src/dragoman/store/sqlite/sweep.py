@@ -22,8 +22,9 @@ from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Deletion, Sweep, Victim
 
 TASKS_MOST = 500
-BATCH_S = 0.02
-"""The limits of a batch, from its hand-over to the writer until it is durable. Other writes wait behind it."""
+BATCH_S = 0.1
+"""The limits of a batch, from its hand-over to the writer until it is durable. Other writes wait behind it: for some 20
+µs a task. Most of the time of a small batch beside many callers is a wait for their writes."""
 
 
 def find_victims(reads: SqliteReads, horizon: Horizon, limit: int) -> Sweep | None:
