@@ -20,7 +20,7 @@ SPARE_FILES = 500
 """Descriptors for everything else: a process may have few."""
 
 PARKED_MAX = 20_000
-ROUNDS = 4
+ROUNDS = 2
 """How often the callers beside the parked streams are measured with them and without, in turn."""
 
 

@@ -49,7 +49,7 @@ that passes the loop, the writer and a reader would be held three times. One are
 mostly wait for the interpreter anyway."""
 
 FILES_MAX = 65_536
-"""Most open files, mostly connections, that a server asks for. At 25 KB a stream, more need several processes."""
+"""Most open files, mostly connections, that a server asks for. At 12 KB a stream, more need several processes."""
 
 M_ARENA_MAX = -8
 """The parameter's number in glibc's malloc.h."""
