@@ -21,7 +21,7 @@ from dragoman.store.sqlite.reads import SqliteReads
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Deletion, Sweep, Victim
 
-TASKS_MOST = 500
+TASKS_MOST = 200
 BATCH_S = 0.1
 """The limits of a batch, from its hand-over to the writer until it is durable. Other writes wait behind it: for some 20
 µs a task. Most of the time of a small batch beside many callers is a wait for their writes."""
