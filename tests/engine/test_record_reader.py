@@ -76,7 +76,7 @@ async def test_a_write_is_shown_here_when_it_returns_and_elsewhere_as_soon_as_th
     async with processes(2) as (one, other):
         written = await one.reader.put_record("switch", "echo", b"off", version=0)
         assert one.bodies == {"echo": b"off"}
-        assert other.bodies == {}
+        # Whether others have been told when the write returns depends on the turns that `wait_for` takes: one on 3.11.
         assert await other.feed.next() == (written,)
         assert asyncio.get_running_loop().time() == 0
         await other.reader.put_record("agent", "echo", b"x")
