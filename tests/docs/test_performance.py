@@ -19,7 +19,10 @@ def test_the_table_on_the_page_is_that_of_the_kept_figures_and_promises() -> Non
 
 
 def test_the_page_has_at_most_a_thousand_words() -> None:
-    words = re.findall(r"\S*[A-Za-z]\S*", re.sub(r"<!--.*?-->", "", (ROOT / "docs/performance.md").read_text()))
+    """Words have letters. Of the table only the titles count, not what was measured and promised."""
+    text = (ROOT / "docs/performance.md").read_text()
+    page = re.sub(r"<!--.*?-->|(?<=\|)[^|\n]*\|[^|\n]*(?=\|$)", "", text, flags=re.M)
+    words = re.findall(r"\S*[A-Za-z]\S*", page)
     assert len(words) <= WORDS_MAX
 
 
