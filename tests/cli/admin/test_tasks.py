@@ -27,7 +27,7 @@ async def test_tasks_are_found_read_and_canceled(tmp_path: Path) -> None:
             listed = await here.admin("tasks", "list", *more, **environ)
             assert listed.status == 0, listed.err
             head, *rows = listed.out.splitlines()
-            assert head.split() == ["ID", "STATE", "AGE", "AGENT", "PRINCIPAL", "CONTEXT", "DIALECT", "TEXT"]
+            assert head.split() == ["ID", "STATE", "AGE", "AGENT", "PRINCIPAL", "CONTEXT", "DIALECT", "TITLE"]
             assert {row.split()[0] for row in rows} == {here.echo, here.other}
             one = await here.admin("tasks", "list", "--agent", "other", "-o", "json", *more, **environ)
             assert [task["id"] for task in json.loads(one.out)["tasks"]] == [here.other]

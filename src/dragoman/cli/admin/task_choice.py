@@ -19,11 +19,11 @@ STATES = ("submitted", "working", "input-required", "auth-required", "completed"
 
 _WORDS = ", ".join(STATES)
 
-TEXT_SHOWN = 40
-"""Most characters of a message in a table."""
+TITLE_SHOWN = 40
+"""Most characters of a title in a table."""
 
 DAMAGED = "(its record is damaged)"
-"""The text of a task that cannot be read."""
+"""The title of a task that cannot be read."""
 
 Filters = dict[str, Any]
 
@@ -82,7 +82,7 @@ def describe_state(task: "TaskLine") -> str:
 
 WORDS: Mapping[str, Callable[[Any], str]] = {
     "state": describe_state,
-    "text": lambda task: (DAMAGED if task.unreadable else task.text)[:TEXT_SHOWN],
+    "title": lambda task: (DAMAGED if task.unreadable else task.title)[:TITLE_SHOWN],
 }
 
 
