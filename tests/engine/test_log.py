@@ -1,7 +1,7 @@
 """A task's log in memory: a prefix of the committed log, also while others write to the same task."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -627,15 +627,35 @@ async def test_a_refresh_shows_that_a_lease_was_given_back_without_an_event(stor
     assert log.row.holder is None
 
 
-async def test_a_stream_goes_on_that_has_read_ahead_of_its_log(store: Store) -> None:
+async def test_a_stream_tells_of_another_commit_once_its_log_has_heard_of_it(store: Store) -> None:
     """A reader of the store sees a commit before the log of this process hears of it."""
     log = await log_of(store)
     follower = stream(log, store, 0)
     writer = await log_of(store)
     await writer.writes.append(writer, lambda log: write(status(S.WORKING), chunk("a")))
-    ahead = await follower.next(0)
-    assert ahead is not None
-    assert len(ahead) == 3 > log.seq
+    known = await follower.next(0)
+    assert known is not None
+    assert len(known) == log.seq == 1
     assert await follower.next(0) == ()
+    await LogReader().catch_up(log)
+    rest = await follower.next(0)
+    assert rest is not None
+    assert len(known) + len(rest) == log.seq == 3
     assert not follower.retry
     follower.close()
+
+
+async def test_a_stream_ends_whose_log_is_rewound_while_it_reads(store: Store) -> None:
+    before = await store.load("t")
+    log, behind = await failing_log(store)
+    await log.writes.append(log, lambda log: write(status(S.WORKING), chunk("a")))
+    follower = stream(log, cast("Store", behind), 1)
+
+    async def read_late(task_id: str, after: int, limit_bytes: int) -> Sequence[Logged]:
+        page = await store.read(task_id, after, limit_bytes)
+        log.rewind(before, "another")
+        return page
+
+    behind.read = read_late
+    assert await follower.next(0) is None
+    assert follower.retry

@@ -137,6 +137,8 @@ class Tail:
                         return items
                     if self._left():
                         break
+                    if task.rewound != self._rewound:  # while this read
+                        continue
                     if not batch or batch[0].seq != self._after + 1:  # the log was pruned: send the task as it ended
                         self._after, self._ended = task.seq, task.terminal
                         return (*items, Snapshot(task.record()))
