@@ -5,6 +5,7 @@ breaks if two do it for a moment.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from dragoman.store.api import Store
 
@@ -13,13 +14,18 @@ LEASE_S = 180.0
 
 
 class Job:
-    """A job by its name, for the replica `replica`. On a store that no other process writes to, it is always ours."""
+    """A job by its name. On a store that no other process writes to, it is always ours.
 
-    def __init__(self, store: Store, name: str, replica: str, lease_s: float = LEASE_S) -> None:
+    `replica` returns the id of this process's replica, which is another one after it was fenced.
+    """
+
+    def __init__(self, store: Store, name: str, replica: Callable[[], str], lease_s: float = LEASE_S) -> None:
         self._store = store
         self._key = f"job/{name}"
-        self._replica = replica.encode()
+        self._replica = replica
         self._lease_s = lease_s
+        self._owner = ""
+        """The replica that took the job here last."""
         self._until_s = float("-inf")
         """Until when, on the loop's clock, the job need not be renewed."""
 
@@ -27,17 +33,17 @@ class Job:
         """Whether this replica does the job now: it did before, or nobody who is alive does. Raises StoreError."""
         if not self._store.replicas.shared:
             return True
-        now_s = asyncio.get_running_loop().time()
-        if now_s < self._until_s:
+        now_s, replica = asyncio.get_running_loop().time(), self._replica()
+        if now_s < self._until_s and replica == self._owner:
             return True
         self._until_s = float("-inf")
         entry = await self._store.shared.get(self._key)
-        other = None if entry is None or entry.value == self._replica else entry.value.decode()
-        if other is not None and await self._store.replicas.alive(other):
+        owner = None if entry is None else entry.value.decode()
+        if owner not in (None, replica) and await self._store.replicas.alive(owner):
             return False
         version = 0 if entry is None else entry.version
         lease_ms = int(self._lease_s * 1000)
-        if await self._store.shared.put(self._key, self._replica, lease_ms, version=version) is None:
+        if await self._store.shared.put(self._key, replica.encode(), lease_ms, version=version) is None:
             return False
-        self._until_s = now_s + self._lease_s / 2
+        self._owner, self._until_s = replica, now_s + self._lease_s / 2
         return True

@@ -192,10 +192,10 @@ class _Server:
     def start_jobs(self, group: JobGroup) -> list[asyncio.Task[None]]:
         """Start the work that goes on beside the requests, and return it. Reloading stops by itself."""
         config, assembly, opened = self.config, self.assembly, self.assembly.opened
-        store, holder = opened.store, opened.holder
-        sweeping = Job(store, "sweep", holder)
-        sweeping_files = Job(store, "sweep of files", holder, 2 * SWEEP_EVERY_S)
-        figures, served = assembly.engine.operated.figures, assembly.lifetimes.served
+        store, engine = opened.store, assembly.engine
+        sweeping = Job(store, "sweep", lambda: engine.replica_id)
+        sweeping_files = Job(store, "sweep of files", lambda: engine.replica_id, 2 * SWEEP_EVERY_S)
+        figures, served = engine.operated.figures, assembly.lifetimes.served
         jobs: dict[str, Callable[[], Coroutine[None, None, None]]] = {
             "sweep": partial(sweep, store, store.clock, config, sweeping),
             "retention": assembly.retention.run,
