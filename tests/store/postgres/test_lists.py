@@ -152,3 +152,18 @@ async def test_a_context_without_tasks_has_no_counters(used_postgres_url: str) -
         assert await connection.fetchval("SELECT count(*) FROM dragoman.counts WHERE context > 0") == 0
         await store.create(new_task("t1"))
         assert await total(store) == 1
+
+
+async def test_counters_of_replicas_that_are_gone_are_added_up_though_something_expires_every_time(
+    used_postgres_url: str,
+) -> None:
+    counters = "SELECT count(*) FROM dragoman.counts WHERE replica = 'h1'"
+    async with opened(used_postgres_url, "h2") as store, connected(used_postgres_url) as connection:
+        async with opened(used_postgres_url) as gone:
+            for name, at_ms in (("old", START_MS), ("new", START_MS + 10_000)):
+                await gone.create(new_task(name, at=at_ms))
+                await gone.append(ending(name, 1, at=at_ms))
+        assert await connection.fetchval(counters) > 0
+        assert await store.sweep(START_MS + 10_000, 5_000, -1, -1) > 0
+        assert await connection.fetchval(counters) == 0
+        assert await total(store) == 1

@@ -19,8 +19,10 @@ TASKS_MOST, CALLS_MOST = 2_000, 10_000
 """The limits of a batch. No writer waits for its rows: they have expired, and its counters are its own."""
 
 MERGED_ROWS = 10_000
-"""Counters of replicas that are gone, added up in one transaction once nothing else is left to do. Finding them reads
-all counters. Nobody waits for their locks."""
+"""Counters of replicas that are gone, added up in one transaction. Nobody waits for their locks."""
+
+MERGE_EVERY_S = 60.0
+"""How often they are added up while there is always something to delete: finding them reads all counters."""
 
 LANE = 100
 """The counters to which a sweep adds. No batch of writes uses them."""
@@ -74,6 +76,8 @@ class TaskSweep:
         self._tasks = {kind: SweepFront(BATCH_TASKS, TASKS_MOST) for kind in (PRUNED, ENDED, INTERRUPTED)}
         self._logs = SweepFront(BATCH_TASKS, TASKS_MOST)
         self._calls = SweepFront(BATCH_ROWS, CALLS_MOST)
+        self._merged_s = float("-inf")
+        """When all of them were added up last."""
 
     async def sweep(self, pool: Pool, replica: str, horizon: Horizon) -> int:
         """Delete one batch of each kind. Returns how many rows, 0 when nothing is left to do.
@@ -91,11 +95,12 @@ class TaskSweep:
             rows += await self._sweep(pool, "sweep_logs", self._logs, horizon.now_ms - horizon.log_age_ms)
         rows += await self._sweep(pool, "sweep_calls", self._calls, horizon.now_ms)
         rows += await _count(pool, self._sql["sweep_days"], horizon.yesterday, BATCH_ROWS)
-        if not rows:
+        if not rows or time.monotonic() >= self._merged_s + MERGE_EVERY_S:
             await _count(pool, self._sql["forget_contexts"])
             for name in ("merge_counts", "merge_usage", "merge_balances"):
                 if await _count(pool, self._sql[name], MERGED_ROWS) == MERGED_ROWS:
-                    return MERGED_ROWS
+                    return rows + MERGED_ROWS
+            self._merged_s = time.monotonic()
         return rows
 
     async def delete(self, pool: Pool, replica: str, task_ids: list[str]) -> tuple[str, ...]:
