@@ -54,6 +54,42 @@ async def test_what_leaves_is_not_looked_at_and_what_comes_back_is() -> None:
 
 
 @in_virtual_time
+async def test_one_that_comes_back_later_holds_up_none_of_those_between() -> None:
+    wheel: TimerWheel[Waiting] = TimerWheel(WAIT_S)
+
+    class Returning(Waiting):
+        def look(self, now_s: float) -> None:
+            super().look(now_s)
+            if len(self.looks) < 2:
+                wheel.add(self, now_s + 30)
+
+    returning, between = Returning(), Waiting()
+    wheel.add(returning, 5)
+    wheel.add(between, 10)
+    await asyncio.sleep(60)
+    assert [round(at_s) for at_s in between.looks] == [10]
+    assert [round(at_s) for at_s in returning.looks] == [5, 35]
+
+
+@in_virtual_time
+async def test_one_that_raises_holds_up_none_of_the_others() -> None:
+    wheel: TimerWheel[Waiting] = TimerWheel(WAIT_S)
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+
+    class Faulty(Waiting):
+        def look(self, now_s: float) -> None:
+            raise ValueError
+
+    same, later = Waiting(), Waiting()
+    for one, at_s in ((Faulty(), 5), (same, 5), (later, 10)):
+        wheel.add(one, at_s)
+    await asyncio.sleep(60)
+    assert [type(error) for error in told] == [ValueError]
+    assert [round(at_s) for one in (same, later) for at_s in one.looks] == [5, 10]
+
+
+@in_virtual_time
 async def test_thousands_with_one_time_leave_the_loop_its_turns() -> None:
     wheel: TimerWheel[Waiting] = TimerWheel(WAIT_S)
     looked: list[int] = []

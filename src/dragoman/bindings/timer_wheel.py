@@ -43,7 +43,8 @@ class TimerWheel(Generic[T]):
         self._buckets: dict[int, Bucket[T]] = {}
         self._timer: asyncio.Handle | None = None
         self._turn = 0
-        """The turn for which the timer is set."""
+        """The turn for which the timer is set. During a look none is set: it is set after that, for the first turn."""
+        self._looking = False
 
     def add(self, thing: T, at_s: float) -> Bucket[T]:
         """Look at `thing` at a time of the loop's clock. Returns the bucket from which it can be discarded."""
@@ -51,7 +52,7 @@ class TimerWheel(Generic[T]):
         bucket = self._buckets.get(turn)
         if bucket is None:
             bucket = self._buckets[turn] = set()
-            if self._timer is None or turn < self._turn:
+            if not self._looking and (self._timer is None or turn < self._turn):
                 self._set_timer(turn)
         bucket.add(thing)
         return bucket
@@ -63,19 +64,19 @@ class TimerWheel(Generic[T]):
         self._timer = asyncio.get_running_loop().call_at(turn * self._turn_s + ROUNDING_S, self._look)
 
     def _look(self) -> None:
-        """Look at the things of the turns that have come, a few of them, and go on in the loop's next turn."""
-        self._timer = None
-        loop, looks = asyncio.get_running_loop(), 0
-        now_s = loop.time()
-        for turn in sorted(turn for turn in self._buckets if turn * self._turn_s <= now_s):
-            bucket = self._buckets[turn]
-            while bucket:
-                if looks == LOOKS:
-                    self._turn = turn
-                    self._timer = loop.call_soon(self._look)
-                    return
-                looks += 1
-                bucket.pop().look(now_s)
-            del self._buckets[turn]
-        if self._buckets and self._timer is None:
-            self._set_timer(min(self._buckets))
+        """Look at a few of the things whose turns have come. The others wait for the loop's next turn."""
+        self._timer, self._looking = None, True
+        now_s, looks = asyncio.get_running_loop().time(), 0
+        try:
+            for turn in sorted(turn for turn in self._buckets if turn * self._turn_s <= now_s):
+                bucket = self._buckets[turn]
+                while bucket and looks < LOOKS:
+                    looks += 1
+                    bucket.pop().look(now_s)
+                if bucket:
+                    break
+                del self._buckets[turn]
+        finally:  # what one of them raises holds up none of the others
+            self._looking = False
+            if self._buckets:
+                self._set_timer(min(self._buckets))
