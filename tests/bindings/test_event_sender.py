@@ -166,6 +166,19 @@ async def test_a_parked_stream_is_kept_alive(unheard: bool) -> None:
 
 
 @in_virtual_time
+async def test_events_that_show_nothing_do_not_put_off_the_keep_alive_of_a_parked_stream() -> None:
+    client = Client()
+    await client.rest()
+    comment = b"%x\r\n%b\r\n" % (len(KEEPALIVE[0]), KEEPALIVE[0])
+    for _ in range(10):
+        await asyncio.sleep(KEEPALIVE_S / 2)
+        assert client.stream.parked
+        client.stream.put(b"")
+    assert client.transport.written.startswith(comment * 4)
+    client.leave()
+
+
+@in_virtual_time
 async def test_the_deletion_of_a_task_of_which_nobody_hears_ends_its_parked_streams() -> None:
     client = Client()
     client.stream.unheard = client.stream.gone = True

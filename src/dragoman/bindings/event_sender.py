@@ -56,7 +56,7 @@ async def send_events(
 class EventSender:
     """The sending of one stream. Others call `wake`, `left` and `look`."""
 
-    __slots__ = ("_bucket", "_encode", "_exchange", "_key", "_parkable", "_stream", "_streams", "_visit")
+    __slots__ = ("_bucket", "_due_s", "_encode", "_exchange", "_key", "_parkable", "_stream", "_streams", "_visit")
 
     def __init__(
         self,
@@ -75,6 +75,8 @@ class EventSender:
         self._exchange = exchange
         self._bucket: Bucket[Timed] | None = None
         """The place in the wheel of keep-alives, while the stream is parked."""
+        self._due_s = 0.0
+        """When the reader has to be sent something, a loop time. Events that show it nothing do not change it."""
         streams.enter(self._stream, key)
 
     async def send_on(
@@ -98,18 +100,20 @@ class EventSender:
                 await send({"type": "http.response.start", "status": 200, "headers": head})
             if unheard and parkable is not None and await parkable.deleted():
                 stream.close()
-            turns, due_s = 0, loop.time() + streams.keepalive_s
+            turns = 0
+            if head is not None:
+                self._due_s = loop.time() + streams.keepalive_s
             while (batch := await stream.next(wait_s)) is not None:
-                if not batch and self._park(due_s):
+                if not batch and self._park():
                     parked = True
                     return
                 for piece in self._encode(batch) if batch else KEEPALIVE:
                     now_s = loop.time()
                     if not piece:  # the reader is shown nothing of these events
-                        if now_s < due_s:
+                        if now_s < self._due_s:
                             continue
                         piece = KEEPALIVE[0]
-                    due_s = now_s + streams.keepalive_s
+                    self._due_s = now_s + streams.keepalive_s
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     if visit is not None:
                         if not visit.bytes_out and batch:
@@ -140,15 +144,15 @@ class EventSender:
 
     # -- parked --------------------------------------------------------------------------------------------------------
 
-    def _park(self, due_s: float) -> bool:
-        """Wait without an asyncio task, from now on. `due_s` is when the reader has to be sent something.
+    def _park(self) -> bool:
+        """Wait without an asyncio task, from now on.
 
         Returns False if the stream cannot be parked, or has something to give.
         """
         exchange, parkable = self._exchange, self._parkable
         if exchange is None or parkable is None or not parkable.park(self):
             return False
-        self._bucket = self._streams.wheel.add(self, due_s)
+        self._bucket = self._streams.wheel.add(self, self._due_s)
         exchange.park()
         return True
 
@@ -180,11 +184,12 @@ class EventSender:
         assert parkable is not None
         if exchange.send_now(KEEPALIVE[0]) and self._visit is not None:
             self._visit.sent(len(KEEPALIVE[0]))
+        self._due_s = now_s + self._streams.keepalive_s
         if parkable.unheard:
             parkable.unpark()
             self._resume(unheard=True)
         else:
-            self._bucket = self._streams.wheel.add(self, now_s + self._streams.keepalive_s)
+            self._bucket = self._streams.wheel.add(self, self._due_s)
 
 
 async def _close_when_gone(stream: Batches, receive: Receive) -> None:
