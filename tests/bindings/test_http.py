@@ -113,7 +113,9 @@ async def test_the_rest_of_a_body_over_the_limit_is_read_before_the_connection_i
     async def send(event: dict[str, Any]) -> None:
         sent.append(event)
 
-    await send_response(error_response(PayloadTooLarge(9), 413, b"application/json", b"{}"), receive, send)
+    await send_response(
+        error_response(PayloadTooLarge(9), 413, b"application/json", b"{}"), receive, send, lingers=True
+    )
     assert arriving == []
     assert not sent[-1].get("more_body")
 

@@ -455,10 +455,16 @@ async def test_a_listener_that_retires_answers_what_has_come_and_takes_no_more()
     await listener.close(DEADLINE_S)
 
 
-async def test_a_body_that_comes_with_its_head_is_bounded() -> None:
-    async with site(max_body_bytes=len(SENT)) as running:
-        assert statuses(await running.raw(post(SENT, headers=b"Connection: close\r\n", chunked=True))) == [200]
-        assert statuses(await running.raw(post(SENT + b" ", chunked=True))) == [413]
+@pytest.mark.parametrize("origins", [[], ["https://example.org"]])
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_body_that_comes_with_its_head_is_bounded(
+    monkeypatch: pytest.MonkeyPatch, origins: list[str], chunked: bool
+) -> None:
+    monkeypatch.setattr("dragoman.bindings.http.LINGER_S", 2 * DEADLINE_S)  # there is no rest of it to wait for
+    headers = b"Connection: close\r\nOrigin: https://example.org\r\n" if origins else b"Connection: close\r\n"
+    async with site(max_body_bytes=len(SENT), origins=origins) as running:
+        assert statuses(await running.raw(post(SENT, headers=headers, chunked=chunked))) == [200]
+        assert statuses(await running.raw(post(SENT + b" ", headers=headers, chunked=chunked))) == [413]
 
 
 async def test_a_client_that_waits_for_an_answer_is_not_cut_before_it_is_idle() -> None:

@@ -184,9 +184,10 @@ class App:
             del self, found  # a stream may stay open for hours, while a reload replaces this application
             if isinstance(answer, HttpResponse):
                 try:
-                    short = not answer.lingers and len(answer.body) <= SMALL_BYTES
+                    lingers = answer.lingers and (exchange is None or exchange.arriving)
+                    short = not lingers and len(answer.body) <= SMALL_BYTES
                     if plain is None or not short or not plain.send_whole(answer.status, answer.headers, answer.body):
-                        await send_response(answer, receive, send)
+                        await send_response(answer, receive, send, lingers=lingers)
                 finally:
                     if held:
                         unread.release(caller, held)

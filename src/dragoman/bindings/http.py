@@ -84,7 +84,7 @@ class HttpRequest(Request, eq=False, kw_only=True):
 
 
 class HttpResponse(Struct, frozen=True):
-    """A plain answer. With `lingers` the rest of the request's body is read and discarded while the answer is sent.
+    """A plain answer. With `lingers` what has not arrived of the request's body is discarded while the answer is sent.
 
     `refused` is called if the answer cannot be sent because `Unread` has no room for it.
     """
@@ -254,11 +254,11 @@ def error_response(error: A2AError, status: int, content_type: bytes, body: byte
     return HttpResponse(status, headers, body)
 
 
-async def send_response(response: HttpResponse, receive: Receive, send: Send) -> None:
-    """Send a plain answer."""
+async def send_response(response: HttpResponse, receive: Receive, send: Send, *, lingers: bool = False) -> None:
+    """Send a plain answer. With `lingers` the rest of the request's body is read and discarded before it ends."""
     body = response.body
     await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
-    if response.lingers:
+    if lingers:
         await send({"type": "http.response.body", "body": body, "more_body": True})
         await _linger(receive)
         body = b""

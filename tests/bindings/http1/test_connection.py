@@ -18,7 +18,7 @@ GET = b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    body, more = scope["raw_path"], True
+    body, more = scope["raw_path"], scope["raw_path"] != b"/early"
     while more:
         message = await receive()
         body, more = body + message["body"], message["more_body"]
@@ -52,6 +52,18 @@ async def test_an_idle_connection_keeps_nothing_of_its_requests_and_answers_the_
     kept = gc.get_referents(client.connection)
     assert not [found for found in kept if isinstance(found, AsgiExchange | httptools.HttpRequestParser)]
     assert await client.send(b"\r\n" + GET % b"second") == b"/second"
+    client.connection.connection_lost(None)
+
+
+@in_virtual_time
+async def test_a_connection_rests_after_a_body_that_came_after_its_answer() -> None:
+    client = Client()
+    await client.send(b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n1234")
+    assert client.transport.written.endswith(b"\r\n\r\n/early")
+    await client.send(b"5678")
+    await asyncio.sleep(2)
+    assert not [found for found in gc.get_referents(client.connection) if isinstance(found, AsgiExchange)]
+    assert await client.send(GET % b"next") == b"/next"
     client.connection.connection_lost(None)
 
 

@@ -595,9 +595,8 @@ class ServerConnection(asyncio.Protocol):
         exchange, parser = self._newest, self._parser
         if exchange is None or parser is None or parser.should_upgrade():
             return
-        if not exchange.complete:
-            exchange.end_body()
-        elif self._answering is None:
+        exchange.end_body()
+        if exchange.complete and self._answering is None:
             self._expect_head()  # the body of a request that has been answered before it was whole
 
     def _decline_upgrade(self) -> None:
