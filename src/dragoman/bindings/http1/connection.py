@@ -149,12 +149,12 @@ class KnownHead(Struct):
 
 def learn_head(data: bytes, exchange: AsgiExchange) -> KnownHead | None:
     """The head of a request that is all of `data`, if another one may be recognised by it."""
-    headers, length = exchange.headers, LENGTH.search(data)
-    if length is None or exchange.version != "1.1" or not exchange.keep_alive or HOP_HEADERS & headers.keys():
+    headers, head_end = exchange.headers, data.find(b"\r\n\r\n") + 4
+    if exchange.version != "1.1" or not exchange.keep_alive or HOP_HEADERS & headers.keys():
         return None
-    head_end = data.find(b"\r\n\r\n") + 4
-    once = len(headers) == len(exchange.header_list) and headers.get(b"content-length") == length[1]
-    if not once or length.end() > head_end or int(length[1]) != len(data) - head_end:
+    if len(headers) < len(exchange.header_list) or (length := LENGTH.search(data, 0, head_end)) is None:
+        return None
+    if headers.get(b"content-length") != length[1] or int(length[1]) != len(data) - head_end:
         return None
     before, after = data[: length.start(1)], data[length.end(1) : head_end]
     return KnownHead(before, after, exchange.method, exchange.target, exchange.header_list, RepeatedHeaders(headers))
