@@ -107,19 +107,6 @@ async def test_the_rest_of_a_body_does_not_hold_a_connection_whose_request_is_an
         assert await drip(opened, drop) == b""
 
 
-async def test_a_connection_goes_on_after_a_body_that_came_behind_its_answer() -> None:
-    async with site(keep_alive_s=0.5) as running:
-        reader, writer = await running.connect()
-        async with asyncio.timeout(DEADLINE_S):
-            for _ in range(3):
-                writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n")
-                await reader.readuntil(b"}")
-                for _ in range(20):
-                    writer.write(b"x")
-                    await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.015)
-        writer.close()
-
-
 # -- the bounds ------------------------------------------------------------------------------------------------------
 
 
