@@ -123,6 +123,27 @@ async def test_a_call_that_may_have_arrived_once_is_not_said_to_be_untaken(last:
     assert not is_untaken(raised.value)
 
 
+@pytest.mark.parametrize(
+    "last",
+    [later(Unavailable("full")), later(TooManyRequests("all", "full", 1)), HttpRefusal(URL, 404)],
+    ids=repr,
+)
+async def test_a_call_that_a_proxy_may_have_passed_on_is_not_said_to_be_untaken(last: Exception) -> None:
+    """Not by a refusal of its repeat either."""
+    again = Retrier(Retries(attempts=2), pause=Time().pause)
+    with pytest.raises(HttpRefusal, match="502") as raised:
+        await again.call(fails(RetryLater(HttpRefusal(URL, 502), None), last), repeatable=True)
+    assert not is_untaken(raised.value)
+
+
+async def test_a_call_that_a_proxy_may_have_passed_on_is_repeated_here_after_a_refusal() -> None:
+    full = RetryLater(HttpRefusal(URL, 429), 1.0)
+    full.error.untaken = True  # type: ignore[attr-defined]
+    made = fails(RetryLater(HttpRefusal(URL, 502), None), full)
+    again = Retrier(pause=Time().pause).call(made, repeatable=True, repetition=Repetition.UNLESS_UNTAKEN)
+    assert await again == "done"
+
+
 async def test_the_word_of_the_peer_itself_on_a_repeat_counts() -> None:
     with pytest.raises(InvalidParams):
         await Retrier(pause=Time().pause).call(fails(BROKEN, InvalidParams("message", "no")), repeatable=True)

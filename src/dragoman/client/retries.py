@@ -120,11 +120,11 @@ class Retrier(Struct, frozen=True):
 
         A wait that ran out is not repeated. Raises the last error; for a RetryLater, the error in it. That is not
         `untaken`, and its `sent` is true, if any attempt may have been carried out. If the peer then refuses a repeat
-        for now, or without an explanation, the NoAnswer of the attempt before it is raised: who believed the refusal
-        would make the call once more.
+        for now, or without an explanation, the error of that attempt is raised: who believed the refusal would make the
+        call once more.
         """
         attempt, began_ms, asked_s = 1, self.clock.now_ms(), 0.0
-        unsure: NoAnswer | None = None
+        unsure: Exception | None = None  # of an attempt that may have been carried out
         while True:
             try:
                 return await make()
@@ -133,7 +133,9 @@ class Retrier(Struct, frozen=True):
                     raise unsure from error
                 raise
             except RetryLater as later:
-                if unsure is not None:
+                if not (isinstance(unsure, NoAnswer) or is_untaken(later.error)):
+                    unsure = later.error  # a proxy may have passed it on
+                elif unsure is not None:
                     note_earlier_send(later.error)
                 if _is_left(later.error, repetition):
                     raise later.error from later.error.__cause__
@@ -141,7 +143,7 @@ class Retrier(Struct, frozen=True):
                 late = later.after_s is None and self._late(began_ms, wait_s, within_s)
                 asked_s += later.after_s or 0.0
                 if attempt >= self.retries.attempts or asked_s > self.retries.patience_s or late:
-                    if unsure is not None:
+                    if unsure is not None and unsure is not later.error:
                         raise unsure from later.error
                     raise later.error from later.error.__cause__
             except NoAnswer as error:
