@@ -50,6 +50,17 @@ def test_what_is_missing_leads_to_how_the_task_stands(seen: Task, now: Task) -> 
     assert meant(folded(seen, *missing(seen, now)).task()) == meant(now)
 
 
+def test_chunks_of_an_artifact_without_a_name_stay_in_it() -> None:
+    def chunk(name: str, text: str) -> ArtifactUpdate:
+        artifact = Artifact(artifact_id=name, parts=(Part(text=text),))
+        return ArtifactUpdate(task_id="t", context_id="c", artifact=artifact, append=True)
+
+    done = StatusUpdate(task_id="t", context_id="c", status=TaskStatus(state=TaskState.COMPLETED, timestamp=""))
+    task = folded(chunk("", "a"), chunk("x", "b"), chunk("x", "c"), done).task()
+    assert task is not None
+    assert [(each.artifact_id, join_text(each.parts)[0].text) for each in task.artifacts] == [("", "a"), ("x", "bc")]
+
+
 @settings(deadline=None)
 @given(now=tasks())
 def test_nothing_is_missing_of_what_was_seen(now: Task) -> None:

@@ -38,7 +38,8 @@ class TaskFold:
         self.status: TaskStatus | None = None
         self.message: Message | None = None
         self._fold: Fold | None = None  # most streams begin with a task, of which it is made then
-        self._growing = ""  # the latest artifact; `_texts` is what it has grown by since it went into the fold
+        self._growing: str | None = None
+        """The latest artifact. `_texts` is what it has grown by since it went into the fold."""
         self._texts: list[str] = []
         self._history: tuple[Message, ...] = ()
         self._metadata: dict[str, Any] | None = None
@@ -72,7 +73,7 @@ class TaskFold:
         elif type(update) is Task:
             self._set_ids(update.id, update.context_id)
             self.status, self._history, self._metadata = update.status, update.history, update.metadata
-            self._fold, self._growing = _fold_of(update), ""
+            self._fold, self._growing = _fold_of(update), None
             self._texts.clear()
         elif type(update) is Message:
             self.message = update
@@ -116,7 +117,9 @@ class TaskFold:
                 return (update,)
 
     def _settle(self) -> None:
-        if self._texts and self._fold is not None:
+        if self._texts:
+            assert self._fold is not None  # it has the artifact that grows
+            assert self._growing is not None
             grown = Artifact(artifact_id=self._growing, parts=(Part(text="".join(self._texts)),))
             self._fold.add(0, ArtifactChunk(grown, True, False))
             self._texts.clear()
