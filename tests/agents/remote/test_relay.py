@@ -3,9 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.agents.remote.relay import Overlap, overlaps
-from dragoman.model.message import Artifact, Part
+from dragoman.agents.remote.credentials import CallCredentials
+from dragoman.agents.remote.relay import Overlap, Relay, overlaps
+from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.updates import ArtifactUpdate
 from dragoman.store.blobs.api import BlobAddress
+from dragoman.testing.run import FakeRun
 from tests.kit.values import artifact
 
 Said = list[tuple[bool, str]]
@@ -69,3 +72,13 @@ def test_whatever_is_told_again_folds_to_what_the_upstream_has(told: str, texts:
     assert whole == "".join(texts)
     if "".join(texts).startswith(told):
         assert all(append for append, _ in passed)
+
+
+async def test_a_text_counts_although_what_began_its_artifact_was_left_out() -> None:
+    run = FakeRun(Message(message_id="m", role=Role.USER, parts=(Part(text="Hi"),)))
+    relay = Relay(run, CallCredentials(None, forwards=False), "partner")
+    for part, append in ((Part(data=2**60), False), (Part(text="Hello"), True)):
+        given = Artifact(artifact_id="a", parts=(part,))
+        await relay.pass_chunk(ArtifactUpdate(task_id="t", context_id="c", artifact=given, append=append))
+    assert (relay.emitted, len(relay.faults)) == (True, 1)
+    assert [each.parts for each in run.record.artifacts] == [(Part(text="Hello"),)]

@@ -126,6 +126,7 @@ class Relay:
             and plain_text(given.parts[0]) is not None
             and not (self._overlaps or self._credentials.masking.active)
         ):  # most updates: there is nothing in them to leave out, as their artifact shows, which has come so far
+            self.emitted = True  # of what came before, all may have been left out
             try:
                 await self._run.artifact(given, append=True, last_chunk=update.last_chunk)
             except ValueError:
