@@ -105,6 +105,8 @@ class HttpTransport:
         parser, decoder, told = sse.Parser(), call.decoder, ""
         read_event, call_id = decoder.tongue.read_event, decoder.call_id
         try:
+            if self._wire is not None:
+                self._wire.answer(opened.status, opened.headers, b"")
             async for piece in opened.pieces:
                 if self._wire is not None:
                     self._wire.piece(piece)
@@ -193,8 +195,6 @@ class HttpTransport:
         except EgressError as error:
             raise no_answer(error, "answer_s") from error
         if flow.ok and flow.headers.get("content-type", "").lower().startswith(sse.CONTENT_TYPE):
-            if self._wire is not None:
-                self._wire.answer(flow.status, flow.headers, b"")
             return flow
         try:
             reply = HttpReply(flow.status, flow.headers, await flow.body())
