@@ -161,6 +161,7 @@ class SyncContext(Facts):
     finish = _blocking(Context.finish)
     fail = _blocking(Context.fail)
     message_reply = _blocking(Context.message_reply)
+    title = _on_loop(Context.title)
     note = _on_loop(Context.note)
     noted = _on_loop(Context.noted)
     usage = _on_loop(Context.usage)
