@@ -40,6 +40,9 @@ FAULTS: Mapping[str, Fault] = {
     "503 with Retry-After": Fault(refuses=_refusal("503 Service Unavailable", "Retry-After: 30")),
     "500, unseen": Fault(refuses=_refusal("500 Internal Server Error")),
     "500, executed": Fault(refuses=_refusal("500 Internal Server Error"), late=True),
+    "502, unseen": Fault(refuses=_refusal("502 Bad Gateway")),
+    "502, executed": Fault(refuses=_refusal("502 Bad Gateway"), late=True),
+    "504 with Retry-After, executed": Fault(refuses=_refusal("504 Gateway Timeout", "Retry-After: 1"), late=True),
 }
 """The faults that befall one send, by name. The rest befall a connection, or a door: it is closed, or speaks no TLS."""
 
