@@ -115,6 +115,24 @@ async def test_what_a_stopped_server_has_given_out_is_not_given_twice(kept: Conf
             assert await ended(at, task.id) == "first second"
 
 
+async def test_what_an_upstream_may_have_that_is_gone_after_our_restart_is_not_to_be_sent_again(
+    kept: Config, gates: Gates
+) -> None:
+    async with serving(CONFIG, house(gates)) as upstream, before(upstream) as between:
+        between.choose = lambda asked: Fault(stall=0) if b"SendStreamingMessage" in asked else None
+        place = f"{between.url}/agents/script"
+        async with serving(kept, [partner(place, dedupes=True)]) as url, connect(f"{url}/agents/partner") as connection:
+            task = await asked(connection, "hello", return_immediately=True)
+            await until(lambda: any(b"SendStreamingMessage" in request for request in between.asked))
+    agent = partner(place, dedupes=True)
+    async with serving(kept, [agent]) as url, connect(f"{url}/agents/partner") as connection:
+        async with asyncio.timeout(DEADLINE_S):
+            while (found := await connection.get(task.id)).status.state is not TaskState.FAILED:
+                await asyncio.sleep(0.02)
+        assert found.status.message is not None
+        assert found.status.message.metadata == {"reason": "upstream_uncertain"}
+
+
 async def test_a_conversation_goes_on_after_our_restart(kept: Config) -> None:
     from dragoman import Agent, Context
 

@@ -140,7 +140,8 @@ class UpstreamAdmission:
         """Wait until the upstream may be called again, where the task waits for it. Raises Ended, or CallWithheld if
         another member may take it; both come `from` the error, if there is one.
         """
-        ended = failures.unreachable(self._route.name, self._route.health.retry_s)
+        name = self._route.name
+        ended = failures.uncertain(name) if self._unsure else failures.unreachable(name, self._route.health.retry_s)
         if self._moves:
             raise self._withhold(why, ended) from error
         if not (self.queues or self._ids.task_id):
