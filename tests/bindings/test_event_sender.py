@@ -88,7 +88,7 @@ class StreamingApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raise AssertionError("the listener knows a shorter way")
 
-    def answer(
+    def answer_exchange(
         self, exchange: AsgiExchange, client: Address | None, server: Address | None, scheme: str
     ) -> Coroutine[Any, Any, None]:
         return self._answer(exchange)

@@ -109,7 +109,7 @@ class App:
         )
         return self._respond(request, scope.get("raw_path") or scope["path"].encode(), receive, send)
 
-    def answer(
+    def answer_exchange(
         self, exchange: AsgiExchange, client: Address | None, server: Address | None, scheme: str
     ) -> Coroutine[Any, Any, None]:
         """Answer a request of the listener: see `http1.connection.ExchangeApp`."""
@@ -270,11 +270,11 @@ class CurrentApp:
         """ASGI 3.0."""
         return self.app(scope, receive, send)
 
-    def answer(
+    def answer_exchange(
         self, exchange: AsgiExchange, client: Address | None, server: Address | None, scheme: str
     ) -> Coroutine[Any, Any, None]:
         """See `http1.connection.ExchangeApp`."""
-        return self.app.answer(exchange, client, server, scheme)
+        return self.app.answer_exchange(exchange, client, server, scheme)
 
 
 async def refuse_scope(scope: Scope, receive: Receive, send: Send) -> None:

@@ -167,7 +167,7 @@ class Refusal(Struct, frozen=True):
     text: str
 
 
-NO_HEADERS: list[Header] = []
+NO_HEADER_LIST: list[Header] = []
 """The headers of no request: each that begins has a list of its own."""
 
 
@@ -187,7 +187,7 @@ AnswerExchange = Callable[[AsgiExchange, Address | None, Address | None, str], C
 class ExchangeApp(Protocol):
     """An application that answers exchanges themselves, which costs less than ASGI's messages."""
 
-    def answer(
+    def answer_exchange(
         self, exchange: AsgiExchange, client: Address | None, server: Address | None, scheme: str
     ) -> Coroutine[Any, Any, None]:
         """See `AnswerExchange`."""
@@ -220,7 +220,7 @@ class Connections:
         reader_cut: ReaderCut = ignore_cut,
         counter: ConnectionCounter | None = None,
     ) -> None:
-        self.answer: AnswerExchange = app.answer if isinstance(app, ExchangeApp) else over_asgi(app)
+        self.answer: AnswerExchange = app.answer_exchange if isinstance(app, ExchangeApp) else over_asgi(app)
         self.counter = ConnectionCounter() if counter is None else counter
         self.keep_alive_s = keep_alive_s
         self.reader_pause_s = reader_pause_s
@@ -331,7 +331,7 @@ class ServerConnection(asyncio.Protocol):
         self._head_until = 0.0
         """While no request is being answered, the next head has to be here by then."""
         self._url = b""
-        self._headers = NO_HEADERS
+        self._headers = NO_HEADER_LIST
         self._host: bytes | None = None
         """The Host of the last request, which was checked."""
         self._target = NO_REQUEST_TARGET
@@ -837,7 +837,7 @@ class ServerConnection(asyncio.Protocol):
         if self._heading or (self._newest is not None and self._newest.arriving):
             return False
         self._parser = self._host = self._known = None
-        self._headers, self._url, self._target = NO_HEADERS, b"", NO_REQUEST_TARGET
+        self._headers, self._url, self._target = NO_HEADER_LIST, b"", NO_REQUEST_TARGET
         if self._answering is None:
             self._newest = None
         return True
