@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from dragoman.model.events import Noted
 from dragoman.model.ids import SystemClock
 from dragoman.model.message import Part
 from dragoman.model.principal import AccessRole
 from dragoman.model.task import STATES
+from dragoman.model.title import TITLE_NOTE
 from dragoman.store.api import Dedupe, ListQuery, Owners, Quota, Store, Stored, StoreError
 from dragoman.store.audit import AuditEntry
 from dragoman.store.copying import Copied, CopyProgress
@@ -75,8 +77,11 @@ async def fill(store: Store) -> None:
             new = replace(new, push=webhook(host=f"https://h{number % 3}:443"), deliveries=(telling(1), telling(2)))
         if number % 6 == 0:
             new = replace(new, dedupe=Dedupe(b"key%d" % number, b"digest", NEVER_MS), quota=Quota(1000, 1000, 20_000))
+        if number % 9 == 0:
+            new = replace(new, head=replace(new.head, metadata={"title": f"{number} {ODD}"}))
         await store.create(new)
-        await store.append(by_run(task_id, chunk("one")))
+        named = (Noted({TITLE_NOTE: f"named {number} {ODD}"}),) if number % 10 == 0 else ()
+        await store.append(by_run(task_id, chunk("one"), *named))
         if number % 2:
             await store.append(ending(task_id, 2, at=2000 + number))
     dues = await store.outbox.claim(Lane.UNKNOWN, NEVER_MS, NEVER_MS + 1, 3, 1)
@@ -137,6 +142,8 @@ async def contents(store: Store) -> dict[str, Any]:
         task_id = f"t{number:03}"
         found[task_id] = comparable(await store.load(task_id)), await store.outbox.configs(task_id)
     query = ListQuery(owner=Owners.ALL, agent="echo", limit=100)
+    found["rows"] = (await store.list_rows(query)).rows
+    assert len([row for row in found["rows"] if row.title]) == 12
     listed = await store.list(query)
     found["list"] = listed.total, [comparable(stored) for stored in listed.tasks]
     found["totals"] = [(await store.list(replace(query, owner="bob", state=state))).total for state in STATES]
