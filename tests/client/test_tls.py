@@ -114,6 +114,31 @@ async def stream_task(line: Line) -> None:
     await line.ended()
 
 
+async def test_a_stream_whose_wire_log_fails_holds_no_connection() -> None:
+    async def serve_streams(line: Line) -> None:
+        while True:
+            head, _ = await line.asked()
+            event = b"data: " + TASK + b"\n\n"
+            kind = b"Content-Type: text/event-stream\r\n"
+            streamed = b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\n\r\n" % (kind, len(event)) + event
+            await line.says(HEAD % len(CARD) + CARD if head.startswith("GET") else streamed)
+
+    class Full(Recorder):
+        def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+            raise OSError("no space left")
+
+    egress = Egress(connections_max=1)
+    async with (
+        asyncio.timeout(30),
+        speaking(serve_streams) as lines,
+        connect(f"http://127.0.0.1:{lines.port}", wire=Full(), egress=egress) as agent,
+    ):
+        for _ in range(2):
+            with pytest.raises(OSError, match="no space left"):
+                _ = [update async for update in agent.stream("hello there")]
+    await egress.close()
+
+
 async def test_the_wire_log_is_told_of_requests_answers_and_streams() -> None:
     recorder = Recorder()
     async with speaking(serve_agent) as lines, connect(f"http://127.0.0.1:{lines.port}", wire=recorder) as agent:
