@@ -116,7 +116,8 @@ class Agent:
         """Make a task for a message."""
         message = given["message"]
         if message.get("taskId"):
-            raise Refusal(NOT_FOUND)
+            self._task(message["taskId"])
+            raise Refusal(UNSUPPORTED)
         number = next(self._ids)
         context = message.get("contextId") or f"context-{number}"
         said = {**message, "role": "ROLE_USER", "taskId": f"task-{number}", "contextId": context}
@@ -155,12 +156,21 @@ class Agent:
         return self.tasks[task_id]
 
     def _get(self, given: dict[str, Any]) -> Any:
-        return self._task(given["id"])
+        task = self._task(given["id"])
+        none = given.get("historyLength") in (0, "0")
+        return {name: value for name, value in task.items() if name != "history" or not none}
 
     def _list(self, given: dict[str, Any]) -> Any:
         found = [each for each in self.tasks.values() if each["contextId"] == given.get("contextId", each["contextId"])]
         bare = [{name: value for name, value in each.items() if name != "artifacts"} for each in found]
-        return {"tasks": bare, "nextPageToken": "", "pageSize": 50, "totalSize": len(bare)}
+        return self.page(given, bare)
+
+    def page(self, given: dict[str, Any], tasks: list[Any]) -> dict[str, Any]:
+        """Return the page of these tasks that is asked for."""
+        size, begin = int(given.get("pageSize", 50)), int(given.get("pageToken") or 0)
+        end = begin + size
+        following = str(end) if end < len(tasks) else ""
+        return {"tasks": tasks[begin:end], "nextPageToken": following, "pageSize": size, "totalSize": len(tasks)}
 
     def _cancel(self, given: dict[str, Any]) -> Any:
         task = self._task(given["id"])
@@ -189,7 +199,7 @@ class Agent:
         if parts.path.endswith(WELL_KNOWN):
             name, reply = "card", Reply(deepcopy(self.card), headers=CARD_HEADERS.copy())
         elif verb == "OPTIONS":
-            name, reply = "preflight", Reply(status=405)
+            name, reply = "preflight", Reply({"detail": "Not Found"}, status=404)
         elif not parts.path.startswith("/a2a"):
             name, reply = "nothing", Reply(raw=b"Not Found", status=404, headers={"content-type": "text/plain"})
         elif self.binding == "JSONRPC":

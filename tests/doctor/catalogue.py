@@ -4,11 +4,13 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 from tests.doctor.agent import (
     NO_METHOD,
+    NO_VERSION,
     NOT_FOUND,
     NOW,
     UNSUPPORTED,
@@ -264,12 +266,12 @@ def _answers_at_once(agent: Agent, given: dict[str, Any]) -> Any:
 
 def _lists_all(agent: Agent, given: dict[str, Any]) -> Any:
     bare = [{name: value for name, value in each.items() if name != "artifacts"} for each in agent.tasks.values()]
-    return {"tasks": bare, "nextPageToken": "", "pageSize": 50, "totalSize": len(bare)}
+    return agent.page(given, bare)
 
 
 def _lists_artifacts(agent: Agent, given: dict[str, Any]) -> Any:
-    found = [each for each in agent.tasks.values() if each["contextId"] == given["contextId"]]
-    return {"tasks": found, "nextPageToken": "", "pageSize": 50, "totalSize": len(found)}
+    of = given.get("contextId")
+    return agent.page(given, [each for each in agent.tasks.values() if of in (None, each["contextId"])])
 
 
 def _starts_late(agent: Agent, given: dict[str, Any]) -> Any:
@@ -299,6 +301,60 @@ def _breaks(agent: Agent, given: dict[str, Any]) -> Any:
 
 def _replays(agent: Agent, given: dict[str, Any]) -> Any:
     return [{"task": agent.tasks[given["id"]]}]
+
+
+def _serves_one_page(agent: Agent, given: dict[str, Any]) -> Any:
+    return agent._list({name: value for name, value in given.items() if name != "pageToken"})  # noqa: SLF001
+
+
+def _has_no_pages(agent: Agent, given: dict[str, Any]) -> Any:
+    return agent._list({name: value for name, value in given.items() if name != "pageSize"})  # noqa: SLF001
+
+
+def _continues(agent: Agent, given: dict[str, Any]) -> Any:
+    if (said := given["message"].pop("taskId", None)) not in (None, *agent.tasks):
+        raise Refusal(NOT_FOUND)
+    state = "TASK_STATE_WORKING" if given.get("configuration", {}).get("returnImmediately") else "TASK_STATE_COMPLETED"
+    return {"task": agent.tasks[said] if said else agent.begin(given, state)}
+
+
+def _in_a_new_context(agent: Agent, given: dict[str, Any]) -> Any:
+    given["message"].pop("contextId", None)
+    return agent._send(given)  # noqa: SLF001
+
+
+def _reads_with_history(agent: Agent, given: dict[str, Any]) -> Any:
+    return agent._task(given["id"])  # noqa: SLF001
+
+
+def two_replicas(agent: Agent) -> None:
+    """Every other call of a task comes to a replica that has it not."""
+    calls = count()
+
+    def read(given: dict[str, Any]) -> Any:
+        if given["id"] in agent.tasks and next(calls) % 2:
+            raise Refusal(NOT_FOUND)
+        return agent._get(given)  # noqa: SLF001
+
+    agent.methods["GetTask"] = read
+
+
+def _held_back(given: list[Any]) -> list[Any]:
+    given[0]["result"]["task"]["status"]["timestamp"] = "2026-01-31T11:59:57Z"
+    return given
+
+
+def _over_lines(given: Reply) -> Reply:
+    raw = b"".join(b"data: " + json.dumps(each, indent=1).encode() + b"\n\n" for each in given.events or ())
+    return Reply(raw=raw, headers={"content-type": "text/event-stream"}) if given.events else given
+
+
+def _takes_one_version(given: Reply) -> Reply:
+    return Reply(envelope(given.document["id"], Refusal(NO_VERSION)))
+
+
+def _wants_streams(given: Reply) -> Reply:
+    return Reply({"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "Not Acceptable"}}, status=406)
 
 
 def _opens(given: Reply) -> Reply:
@@ -406,6 +462,11 @@ FAULTS = [
     Planted("the binding under its old name", in_interface(protocolBinding=None, transport="JSONRPC"), "card-fields", r"protocolBinding: is missing.*transport"),
     Planted("a relative URL", in_interface(url="/a2a"), "card-fields", "url: is no absolute"),
     Planted("no endpoint", in_card(supportedInterfaces=[]), "card-fields", "is empty"),
+    Planted("the address of the listener", in_interface(url="http://0.0.0.0:9/a2a"), "card-endpoints", "http://0.0.0.0:9/a2a, an address to listen at", "public URL"),
+    Planted("the address of the listener in 0.3", in_card(url="http://[::]:9/a2a"), "card-endpoints", "an address to listen at", of=OF_03),
+    Planted("a card that is cut off", reply("card", served(b'{"name": "Wetterb\xc3\xbcro", "descr')), "card-readable", "cut off: it ends in the middle, after 30 bytes", "count its bytes"),
+    Planted("a card that is cut off in a character", reply("card", served(b'{"name": "Wetterb\xc3')), "card-readable", "cut off", "count its bytes"),
+    Planted("a login before the card", reply("card", served(b"", 302, location="/login?next=card")), "card-redirect", "a redirect to /login", "from the login"),
     Planted("an endpoint of another version", in_interface(protocolVersion="2.0"), "card-endpoints", "no endpoint.*JSONRPC 2.0"),
     Planted("a scheme that is not there", in_card(securityRequirements=[{"schemes": {"x": {"list": []}}}]), "card-fields", "x: is not in securitySchemes", key="k"),
     Planted("a scheme of 0.3", in_card(securitySchemes={"k": {"type": "apiKey", "in": "header", "name": "x"}}), "card-fields", "securitySchemes.k"),
@@ -414,6 +475,12 @@ FAULTS = [
     # -- the endpoint --
     Planted("a wrong path", in_interface(url=f"{URL}/elsewhere"), "endpoint-answers", "HTTP 404", "nothing is served at this path"),
     Planted("a wrong path over HTTP", in_interface(url=f"{URL}/a2a/elsewhere"), "endpoint-answers", "HTTP 404", "nothing is served", of=REST),
+    Planted("a login before the endpoint", reply("*", served(b"", 302, location="https://sso.example/authorize")), "endpoint-answers", "HTTP 302", "a login for people"),
+    Planted("no version but 1.0.0", reply("*", _takes_one_version), "endpoint-answers", "A2A-Version: 1.0 is refused", "Major.Minor alone"),
+    Planted("no version but 1.0.0 over HTTP", reply("*", lambda given: rest_error(400, "No", "VERSION_NOT_SUPPORTED")), "endpoint-answers", "A2A-Version: 1.0 is refused", of=REST),
+    Planted("streams for everybody", reply("*", _wants_streams), "endpoint-answers", "takes application/json.* with HTTP 406", "only calls that stream"),
+    Planted("paths of 0.3 over HTTP", reply("*", served(b'{"detail":"Not Found"}', 404)), "endpoint-answers", "HTTP 404", "without the /v1", of=REST),
+    Planted("null for an unknown task", reply("GetTask", lambda given: Reply(envelope(given.document["id"], None)) if "error" in given.document else given), "unknown-task", '"result": null'),
     Planted("a redirect", reply("*", served(b"", 307, location=f"{URL}/b")), "endpoint-answers", "HTTP 307", f"name {URL}/b in the card"),
     Planted("a page at the endpoint", reply("*", served(HTML, content_type="text/html")), "endpoint-answers", "text/html", "page for people"),
     Planted("an endpoint for GET", reply("*", served(b"", 405)), "endpoint-answers", "HTTP 405", "takes no POST"),
@@ -467,6 +534,7 @@ FAULTS = [
     Planted("no kinds in 0.3", without("kind", "parts"), "answer-fields", "kind is missing", of=OF_03),
     Planted("parts without a kind in 0.3", without("kind", "text"), "answer-fields", r"parts\[\].kind is missing", of=OF_03),
     Planted("names with underscores", rename("artifactId", "artifact_id"), "answer-names", "artifact_id is written artifactId", "camelCase"),
+    Planted("wrappers with underscores", result("SendStreamingMessage", lambda given: {{"statusUpdate": "status_update"}.get(name, name): each for name, each in given.items()}), "answer-names", "status_update is written statusUpdate"),
     Planted("a misspelt name", rename("messageId", "messageID"), "answer-names", "messageID is written messageId"),
     Planted("an artifact without an id", without("artifactId", "parts"), "answer-fields", "artifactId is missing"),
     Planted("an artifact without parts", everywhere(lambda each: each.pop("parts") if "artifactId" in each else None), "answer-fields", "parts is missing"),
@@ -491,6 +559,14 @@ FAULTS = [
     Planted("a list of answers", reply("SendMessage", lambda given: Reply([given.document])), "message-answered", "HTTP 200", "not with a list"),
     Planted("an agent that never answers", reply("SendMessage", late(3600.0)), "message-answered", "no answer within 10 s to a message, and none", "returnImmediately"),
     Planted("an answer before the end", method("SendMessage", _answers_at_once), "message-blocks", "in TASK_STATE_WORKING", "returnImmediately"),
+    Planted("numbers that are none", reply("SendMessage", lambda given: replace(given, raw=given.body.replace(b'"Hello"', b"NaN"))), "message-answered", "NaN is no number of JSON"),
+    Planted("an answer that is cut off", reply("SendMessage", lambda given: Reply(raw=given.body[:-3])), "message-answered", "ends in the middle", "count bytes"),
+    Planted("a context of its own", method("SendMessage", _in_a_new_context), "context-kept", "with the contextId 'context-.*' is answered with 'context-", "that the caller gave"),
+    Planted("an ended task goes on", method("SendMessage", _continues), "message-to-ended", "a Task in TASK_STATE_COMPLETED", "UnsupportedOperationError"),
+    Planted("two replicas without a store", two_replicas, "task-read", "found at one call, and not found at another", "share one store"),
+    Planted("history for everybody", method("GetTask", _reads_with_history), "history-length", "historyLength 0 has 1", yellow=True),
+    Planted("one page over and over", method("ListTasks", _serves_one_page), "list-pages", "the first again", "behind the last task"),
+    Planted("no pages", method("ListTasks", _has_no_pages), "list-pages", "a page with pageSize 1 has", "apply pageSize"),
     Planted("no context", everywhere(lambda each: each.pop("contextId", None)), "message-context", "no contextId"),
     Planted("one task for all", one_id("id", "task-1"), "message-task", "the same task", "new id"),
     Planted("one context for all", one_id("contextId", "c"), "message-context", "the same one, 'c'", "new contextId"),
@@ -516,6 +592,8 @@ FAULTS = [
     Planted("streams that are not there", refuses("SendStreamingMessage", NO_METHOD), "stream", "MethodNotFoundError", of=OF_03),
     Planted("a stream of application/json", reply("SendStreamingMessage", _as_json), "stream-type", "application/json", "text/event-stream"),
     Planted("a stream of lines", reply("SendStreamingMessage", _framed_badly), "stream-frames", "no event with data", "empty line"),
+    Planted("events over many lines", reply("SendStreamingMessage", _over_lines), "stream-frames", "a line that does not begin with `data:`", "before each of its lines"),
+    Planted("events that are held back", events(_held_back), "stream-live", "made within 3.0 s come within 0.0 s", "no proxy", yellow=True),
     Planted("events that are no JSON", reply("SendStreamingMessage", _not_json), "stream-frames", "event 1 of 3 is no JSON", "as one event"),
     Planted("an empty stream", events(lambda given: []), "stream-begins", "empty", "begin a stream"),
     Planted("a stream that begins with a status", events(lambda given: given[1:]), "stream-begins", "begins with a ArtifactUpdate", "with the task"),

@@ -34,7 +34,7 @@ FINDINGS: dict[str, tuple[str, dict[str, list[str]]]] = {
     "js-0.3": ("the official JavaScript SDK, 0.3", {"red": [], "yellow": ["extended-card", "webhook-address"]}),
     # A method that it does not know, and a body that is not JSON, end in HTTP 500. It does not read A2A-Version,
     # answers before the work is done, makes a task for an id that it does not know, and takes part in ended tasks. Its
-    # times have no zone (A2A 1.0 §5.6.1).
+    # times have no zone (A2A 1.0 §5.6.1). It takes a historyLength of 0 for none.
     "fasta2a": (
         "FastA2A",
         {
@@ -48,7 +48,7 @@ FINDINGS: dict[str, tuple[str, dict[str, list[str]]]] = {
                 "unknown-method",
                 "unknown-version",
             ],
-            "yellow": ["card-caching", "card-skills", "list"],
+            "yellow": ["card-caching", "card-skills", "history-length", "list"],
         },
     ),
     # Its card says A2A 0.3 over JSON-RPC, but its endpoint takes only messages of its own format, and answers whatever

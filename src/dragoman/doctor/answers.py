@@ -26,11 +26,15 @@ _SHAPES = {
     Attempt.RESUME: "StreamResponse",
     Attempt.SUBSCRIBE: "StreamResponse",
     Attempt.SUBSCRIBE_ENDED: "StreamResponse",
+    Attempt.SEND_TO_ENDED: "SendMessageResponse",
     Attempt.GET: "Task",
+    Attempt.READ_AGAIN: "Task",
     Attempt.CANCEL: "Task",
     Attempt.CANCEL_ENDED: "Task",
     Attempt.AFTER_CANCEL: "Task",
     Attempt.LIST: "ListTasksResponse",
+    Attempt.PAGE: "ListTasksResponse",
+    Attempt.NEXT_PAGE: "ListTasksResponse",
     Attempt.WEBHOOK: "TaskPushNotificationConfig",
 }
 """The shape of the result of each attempt."""
@@ -44,7 +48,7 @@ _NAMES = frozenset({"task", "message", "statusUpdate", "artifactUpdate"})
 def answer_faults(interface: Interface, asked: HarmlessRequest | Attempt, came: Exchange) -> Iterator[Fault]:
     """Yield the faults of the answer to a request, or of each frame of a stream."""
     schema = SCHEMAS.get((interface.dialect, interface.binding))
-    if schema is None:
+    if schema is None or asked is HarmlessRequest.PREFLIGHT:
         return
     rpc = interface.binding == JSONRPC
     if not 200 <= came.status < 300:
@@ -107,10 +111,6 @@ def _result_faults_03(shape: str, result: Any) -> Iterator[Fault]:
         yield from schema.faults(shape, result, "result")
 
 
-_LIKELY_03 = {"artifact": "TaskArtifactUpdateEvent", "final": "TaskStatusUpdateEvent", "status": "Task"}
-"""The shape of a result without a `kind`, by a field that it has."""
-
-
 def _envelope_faults(document: dict[str, Any], asked: HarmlessRequest | Attempt, came: Exchange) -> Iterator[Fault]:
     """Yield the faults of a JSON-RPC response (JSON-RPC 2.0 §5)."""
     version = document.get("jsonrpc")
@@ -145,6 +145,15 @@ def frames(came: Exchange) -> list[Any]:
     except InvalidAgentResponse:
         pass
     return found
+
+
+_FIELDS = frozenset({"data", "event", "id", "retry", ""})
+
+
+def stray_line(came: Exchange) -> str:
+    """Return the first line of a stream that belongs to no field of an event (HTML standard §9.2.6); empty if none."""
+    lines = came.text.removeprefix("\ufeff").splitlines()
+    return next((line.strip() for line in lines if line and line.partition(":")[0] not in _FIELDS), "")
 
 
 def stream_results(interface: Interface, came: Exchange) -> list[dict[str, Any]]:

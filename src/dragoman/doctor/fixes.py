@@ -55,7 +55,7 @@ FIXES: Mapping[str, Mapping[str, str]] = {
                     "message-to-unknown",
                     "subscribe-ended",
                 ),
-                *("unknown-method", "unknown-version", "list"),
+                *("unknown-method", "unknown-version", "list", "history-length"),
             ),
             _FASTA2A,
         ),

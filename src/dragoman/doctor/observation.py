@@ -5,9 +5,11 @@ credentials, and no queries of URLs; the bodies of answers are kept to
 their first part.
 """
 
+import json
+import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 from msgspec import Struct
@@ -47,10 +49,14 @@ class Attempt(StrEnum):
     SEND = "a message*"
     REPEAT = "the same message again*"
     GET = "the task"
+    READ_AGAIN = "the task again, without history"
     LIST = "the tasks of its context"
+    PAGE = "a page of one task"
+    NEXT_PAGE = "the page after it"
     CANCEL_ENDED = "the end of a task that has ended"
     SUBSCRIBE_ENDED = "the updates of a task that has ended"
     SEND_TO_UNKNOWN = "a message to a task that does not exist*"
+    SEND_TO_ENDED = "a message to a task that has ended*"
     STREAM = "a message with a stream*"
     RESUME = "the stream from after its first event"
     BEGIN = "a message whose task is not waited for*"
@@ -67,7 +73,8 @@ class AttemptOutcome(Struct, frozen=True, kw_only=True):
     """The outcome of an attempt. `error` is the name of an A2A error, and `failure` says why nothing came.
 
     `kind` is `Task`, `Message` or that of another result; `state` is the task's. `events` are the kinds of the updates
-    of a stream, and `event_ids` their ids, empty for those without. `first_ms` is when the first one came. `after_end`
+    of a stream, and `event_ids` their ids, empty for those without. `first_ms` is when the first one came, `last_ms`
+    the last. `history` is how many messages a task has, and `next_page` the token of a list's next page. `after_end`
     counts the updates after a terminal state, `stays_open` says that the agent did not end the stream then, and
     `broke` why it ended before. `exchange` is the last request of the attempt, None over gRPC.
     """
@@ -84,6 +91,9 @@ class AttemptOutcome(Struct, frozen=True, kw_only=True):
     failure: str = ""
     elapsed_ms: float = 0.0
     first_ms: float = 0.0
+    last_ms: float = 0.0
+    history: int = 0
+    next_page: str = ""
     after_end: int = 0
     stays_open: bool = False
     broke: str = ""
@@ -152,12 +162,14 @@ class Exchange(Struct, frozen=True, kw_only=True):
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     @property
+    def asked(self) -> Any:
+        """The body of the request as JSON, None if it is none."""
+        return _decoded(self.sent)
+
+    @property
     def request_id(self) -> Any:
         """The id of the JSON-RPC request, None if it was none."""
-        try:
-            asked = msgspec.json.decode(self.sent)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            return None
+        asked = self.asked
         return asked.get("id") if isinstance(asked, dict) else None
 
     @property
@@ -175,10 +187,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
     @property
     def document(self) -> Any:
         """The body as JSON, None if it is none."""
-        try:
-            return msgspec.json.decode(self.body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return None
+        return _decoded(self.body)
 
     @property
     def rpc_code(self) -> int | None:
@@ -201,8 +210,57 @@ class Exchange(Struct, frozen=True, kw_only=True):
         if self.error:
             return error_name(self.error)
         code = self.rpc_code
+        if code is not None:
+            return f"HTTP {self.status} with the error {code}"
         kind = self.content_type or "no content type"
-        return f"HTTP {self.status}" + (f" with the error {code}" if code is not None else f" with {kind}")
+        match self.document:
+            case None if self.body and kind.endswith(("/json", "+json")):
+                return f"HTTP {self.status} with {kind} that is no JSON ({json_fault(self.body)})"
+            case {"result": None}:
+                return f'HTTP {self.status} with "result": null'
+        return f"HTTP {self.status} with {kind}"
+
+    @property
+    def leads_to_login(self) -> bool:
+        """Whether the answer is a redirect to a page where people sign in."""
+        to = self.headers.get("location", "")
+        return 300 <= self.status < 400 and _LOGIN.search(to.partition("?")[0]) is not None
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+_LOGIN = re.compile(r"(?i)(?:\b|_)(?:log-?_?(?:in|on)|sign-?_?in|sso|saml2?|oauth2?|openid|authorize)(?:\b|_)")
+"""Words in the URLs of pages where people sign in."""
+
+CUT = "it ends in the middle"
+"""What `json_fault` says of a text that was cut."""
+
+
+def json_fault(body: bytes) -> str:
+    """Say why a body is no JSON (RFC 8259)."""
+    try:
+        json.loads(body.decode(), parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        cut = error.end == len(body) < BODY_BYTES_MAX
+        return f"{CUT}, after {len(body)} bytes" if cut else f"byte {error.start} is no UTF-8"
+    except json.JSONDecodeError as error:
+        if error.pos < len(error.doc.rstrip()) and not error.msg.startswith("Unterminated string"):
+            return str(error)
+        return f"{CUT}, after {len(body)} bytes" if len(body) < BODY_BYTES_MAX else "after what was kept of it"
+    except ValueError as error:
+        return str(error)
+    except RecursionError:
+        return "it is nested too deeply"
+    return "a character or a number in it is not allowed"
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):

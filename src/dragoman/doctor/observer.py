@@ -250,6 +250,7 @@ async def _try(
             wish,
             streams=streams and spoken.streams,
             subscribes=spoken.subscribes,
+            official=look.endpoint.official,
             webhook=webhook,
         )
         try:

@@ -110,7 +110,7 @@ class Schema(Struct, frozen=True, kw_only=True):
             yield Fault(FaultKind.WRAPPER, path, f"has a `result` of its own, where the {kind} belongs")
             return
         if shape.one_of and kind.endswith("Response") and not value.keys() & shape.one_of:
-            yield from self._bare_faults(shape, value, path)
+            yield from self._bare_faults(kind, value, path)
             return
         if kind == "Task" and value.keys() == {"task"}:
             yield Fault(FaultKind.WRAPPER, path, "holds the task under `task`, where a bare Task belongs")
@@ -164,18 +164,23 @@ class Schema(Struct, frozen=True, kw_only=True):
         else:
             yield from self.faults(member.kind, value, path)
 
-    def _bare_faults(self, shape: Shape, value: dict[str, Any], path: str) -> Iterator[Fault]:
+    def _bare_faults(self, kind: str, value: dict[str, Any], path: str) -> Iterator[Fault]:
         """Name the fault of a value that is not under its name, and those inside it."""
+        shape = self.shapes[kind]
         named = next((name for name, signs in _SIGNS.items() if name in shape.one_of and value.keys() & signs), "")
         if "kind" in value and "kind" in self.old_members:
             told = f"is what {self.other} sends: {_shown(value['kind'])} as its kind, and not under a name"
             yield Fault(FaultKind.OTHER_VERSION, path, told)
-        elif not named:
-            yield Fault(FaultKind.WRAPPER, path, f"has none of {', '.join(sorted(shape.one_of))}")
+        elif named:
+            bare = shape.members[named].kind
+            yield Fault(FaultKind.WRAPPER, path, f"is a bare {bare}, which belongs under `{named}`")
+            yield from self.faults(bare, value, path)
+        elif meant := {said: new for said in value if (new := meant_name(said, sorted(shape.one_of)))}:
+            for said, new in meant.items():
+                yield Fault(FaultKind.NAME, f"{path}.{said[:SHOWN]}", f"is written {new}")
+            yield from self.faults(kind, {new: value[said] for said, new in meant.items()}, path)
         else:
-            kind = shape.members[named].kind
-            yield Fault(FaultKind.WRAPPER, path, f"is a bare {kind}, which belongs under `{named}`")
-            yield from self.faults(kind, value, path)
+            yield Fault(FaultKind.WRAPPER, path, f"has none of {', '.join(sorted(shape.one_of))}")
 
 
 _SIGNS = {

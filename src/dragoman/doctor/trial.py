@@ -1,6 +1,6 @@
 """Sends a handful of messages to one endpoint, and records what becomes of them.
 
-Invariant: at most five messages are sent, and a sixth with a webhook. Whatever they began is canceled, unless it has
+Invariant: at most six messages are sent, and a seventh with a webhook. Whatever they began is canceled, unless it has
 ended. No webhook is registered unless the caller asks for it, and one at the agent's own machine is deleted again.
 """
 
@@ -52,6 +52,9 @@ END_S = 3.0
 POLL_S = 0.2
 """How often it is read meanwhile."""
 
+READS_MAX = 3
+"""How often a task that is not found is asked for again: another replica may have it."""
+
 LAST_S = 2.0
 """How long a stream may stay open after its task has ended."""
 
@@ -88,7 +91,8 @@ class Wish(Struct, frozen=True, kw_only=True):
 class Trial:
     """The attempts at one endpoint. `outcomes` has those that were made, in their order.
 
-    `tape` keeps what `connection` sends and receives. `webhook` is where the agent can call this tool, None if nowhere.
+    `tape` keeps what `connection` sends and receives. An `official` endpoint speaks a version of A2A, and no vendor's
+    dialect. `webhook` is where the agent can call this tool, None if nowhere.
     """
 
     def __init__(
@@ -100,6 +104,7 @@ class Trial:
         *,
         streams: bool,
         subscribes: bool = True,
+        official: bool = True,
         webhook: Webhook | None = None,
     ) -> None:
         self.outcomes: dict[Attempt, AttemptOutcome] = {}
@@ -109,6 +114,7 @@ class Trial:
         self._wish = wish
         self._streams = streams
         self._subscribes = subscribes
+        self._official = official
         self._webhook = webhook
         self._begun: dict[str, bool] = {}
         """The tasks that were begun, each with whether it has ended."""
@@ -125,7 +131,8 @@ class Trial:
             await self._say(Attempt.REPEAT, message_id=message_id)
             if self._streams:
                 await self._stream()
-        begun = await self._say(Attempt.BEGIN, immediately=True)
+        context_id = first.context_id if self._streams else None  # the stream began a conversation of its own
+        begun = await self._say(Attempt.BEGIN, context_id=context_id, immediately=True)
         if first.late and begun.late:
             return
         await self._say(Attempt.SEND_TO_UNKNOWN, task_id=str(uuid4()))
@@ -134,6 +141,10 @@ class Trial:
             if self._streams and self._subscribes:
                 await self._subscribe(begun.task_id)
             await self._cancel(begun.task_id)
+        if self._official:
+            await self._page()
+            if now.ended:
+                await self._say(Attempt.SEND_TO_ENDED, task_id=task.task_id)
         if now.ended:
             await self._call(Attempt.CANCEL_ENDED, CancelTask(id=task.task_id))
             if self._streams:
@@ -168,12 +179,26 @@ class Trial:
     async def _read(self, task: AttemptOutcome) -> AttemptOutcome:
         """Read a task in every way, and return it as it was when it was read last."""
         now = await self._await_end(Attempt.GET, task.task_id)
+        for _ in range(READS_MAX if now.error == "TaskNotFound" else 1):
+            again = await self._call(Attempt.READ_AGAIN, GetTask(id=task.task_id, history_length=0))
+            if again.task_id:
+                break
         await self._call(Attempt.LIST, ListTasks(context_id=task.context_id, page_size=50))
         if self._other is not None:
             await self._record(Attempt.FOREIGN, self._ask(self._other, GetTask(id=task.task_id)))
         if self._wish.webhooks:
             await self._try_webhook(task.task_id)
         return now
+
+    async def _page(self) -> None:
+        """List tasks one by one, twice if the second page is the first: tasks may have moved meanwhile."""
+        for _ in range(2):
+            page = await self._call(Attempt.PAGE, ListTasks(page_size=1))
+            if not page.next_page:
+                return
+            following = await self._call(Attempt.NEXT_PAGE, ListTasks(page_size=1, page_token=page.next_page))
+            if following.listed != page.listed:
+                return
 
     async def _await_end(self, attempt: Attempt, task_id: str) -> AttemptOutcome:
         now = await self._call(attempt, GetTask(id=task_id))
@@ -229,9 +254,10 @@ class Trial:
         *,
         message_id: str | None = None,
         task_id: str | None = None,
+        context_id: str | None = None,
         immediately: bool = False,
     ) -> AttemptOutcome:
-        message = make_message(self._wish.text, message_id=message_id, task_id=task_id)
+        message = make_message(self._wish.text, message_id=message_id, task_id=task_id, context_id=context_id)
         came = await self._call(attempt, SendMessage(message=message, return_immediately=immediately))
         if came.late:
             self._unheard.add(message.message_id)
@@ -297,7 +323,7 @@ class Trial:
         began_s = _now_s()
         kinds: list[str] = []
         ids: list[str] = []
-        came, first_ms, after_end, stays_open, broke = AttemptOutcome(), 0.0, 0, False, ""
+        came, first_ms, last_ms, after_end, stays_open, broke = AttemptOutcome(), 0.0, 0.0, 0, False, ""
         async with aclosing(self._connection.events(operation, after=after)) as batches:
             ends_s: float | None = None
             while len(kinds) < enough:
@@ -316,7 +342,8 @@ class Trial:
                     break
                 if batch is None:
                     break
-                first_ms = first_ms or (_now_s() - began_s) * 1000
+                last_ms = (_now_s() - began_s) * 1000
+                first_ms = first_ms or last_ms
                 for event_id, update in batch:
                     kinds.append(type(update).__name__)
                     ids.append(event_id)
@@ -329,6 +356,7 @@ class Trial:
             events=tuple(kinds),
             event_ids=tuple(ids),
             first_ms=first_ms,
+            last_ms=last_ms,
             after_end=after_end,
             stays_open=stays_open,
             broke=broke,
@@ -347,7 +375,8 @@ def _outcome(value: object) -> AttemptOutcome:
     kind = type(value).__name__
     match value:
         case TaskList():
-            return AttemptOutcome(kind=kind, listed=tuple(task.id for task in value.tasks))
+            listed = tuple(task.id for task in value.tasks)
+            return AttemptOutcome(kind=kind, listed=listed, next_page=value.next_page_token)
         case Message():
             return AttemptOutcome(kind=kind, task_id="", context_id=value.context_id or "")
         case PushConfig():
@@ -363,6 +392,7 @@ def _outcome(value: object) -> AttemptOutcome:
         task_id=task_id,
         context_id=context_id,
         state="" if state is None else state.value,
+        history=len(getattr(value, "history", ())),
         ended=state in _TERMINAL,
     )
 

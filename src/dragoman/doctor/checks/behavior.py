@@ -4,13 +4,27 @@ Invariant: an attempt that was not made is grey, and so is one whose outcome say
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
 
 from msgspec.structs import replace
 
-from dragoman.doctor.answers import answer_faults, frames, stream_results
+from dragoman.doctor.answers import answer_faults, frames, stray_line, stream_results
 from dragoman.doctor.finding import Check, Color, Verdict, pass_or_fail
-from dragoman.doctor.observation import BODY_SHOWN, Attempt, AttemptOutcome, Exchange, Observations, error_name
+from dragoman.doctor.observation import (
+    BODY_SHOWN,
+    CUT,
+    Attempt,
+    AttemptOutcome,
+    Exchange,
+    Observations,
+    error_name,
+    json_fault,
+)
 from dragoman.doctor.trial import LAST_S
+
+LIVE_S = 1.0
+"""Updates that were made in less time say nothing about whether they are sent at once."""
 
 SLOW_FIRST_MS = 5_000.0
 """People notice a wait that is longer, even if they see that something is being done."""
@@ -19,7 +33,10 @@ _DENIED = ("Unauthorized", "Forbidden")
 _RUNNING = ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
 _INTERRUPTED = ("TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED")
 
-Judge = Callable[[Observations, AttemptOutcome], tuple[Color, str] | None]
+Judged = tuple[Color, str] | tuple[Color, str, str]
+"""A colour, what was observed, and in some cases what to change."""
+
+Judge = Callable[[Observations, AttemptOutcome], Judged | None]
 
 
 def _of(
@@ -42,7 +59,8 @@ def _of(
         elif came.unreadable and _is_faulty(seen, attempt, came):
             return
         elif (judged := judge(seen, came)) is not None:
-            yield Verdict(*judged, seen.tried_at.name, exchange=came.exchange)
+            color, told, *fix = judged
+            yield Verdict(color, told, seen.tried_at.name, "".join(fix), came.exchange)
 
     return verdicts
 
@@ -89,7 +107,8 @@ def _answer_fix(came: Exchange | None) -> str:
     if came.is_stream:
         return "answer a message without a stream with one JSON document"
     if came.document is None:
-        return "answer with JSON"
+        cut = json_fault(came.body).startswith(CUT)
+        return "send the whole answer: a Content-Length must count bytes, not characters" if cut else "answer with JSON"
     if isinstance(came.document, list):
         return "answer with one response, not with a list"
     return "answer with a task or a message in the result" if came.rpc_code is None else ""
@@ -118,26 +137,55 @@ def _context(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | No
         return None
     if came.kind == "Message" and seen.tried_at is not None and seen.tried_at.interface.dialect != "1.0":
         return None  # in 0.3 a task has a contextId, and a message may have one (A2A 0.3 §6.1, §6.4)
-    others = [each for attempt in _NEW if (each := seen.attempts.get(attempt)) is not None]
+    others = [each for each in _each_new(seen) if each.exchange is None or _context_sent(each.exchange) is None]
     if came.context_id and any(each.context_id == came.context_id for each in others):
         return Color.RED, f"messages without a contextId are answered with the same one, {came.context_id!r}"
     given = bool(came.context_id)
     return pass_or_fail(given, f"the answer has {'a' if given else 'no'} contextId")
 
 
-_NEW = (Attempt.STREAM, Attempt.BEGIN)
-"""The attempts that begin another task than the first message did."""
+def _each_new(seen: Observations) -> list[AttemptOutcome]:
+    """Return the attempts that begin another task than the first message did."""
+    return [each for attempt in (Attempt.STREAM, Attempt.BEGIN) if (each := seen.attempts.get(attempt)) is not None]
+
+
+def _context_sent(came: Exchange) -> str | None:
+    """Return the contextId of the message that was sent."""
+    match came.asked:
+        case {"params": {"message": {"contextId": str(context_id)}}} | {"message": {"contextId": str(context_id)}}:
+            return context_id
+    return None
+
+
+def _keeps_context(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    given = None if came.exchange is None else _context_sent(came.exchange)
+    if given is None or came.error or came.failure:
+        return None
+    said = repr(came.context_id) if came.context_id else "none"
+    return pass_or_fail(came.context_id == given, f"a message with the contextId {given!r} is answered with {said}")
+
+
+def _to_ended(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    if came.failure or came.error in _DENIED:
+        return None
+    new = seen.tried_at is not None and seen.tried_at.interface.dialect == "1.0"  # 0.3 has it in its guide alone
+    color = Color.GREEN if came.error else Color.RED if new else Color.YELLOW
+    return color, f"a message to a task that has ended is answered with {came.words}"
 
 
 def _own_task(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
-    others = [each for attempt in _NEW if (each := seen.attempts.get(attempt)) is not None and each.task_id]
+    others = [each for each in _each_new(seen) if each.task_id]
     if not came.task_id or not others:
         return None
     same = any(each.task_id == came.task_id for each in others)
     return pass_or_fail(not same, f"two messages are answered with {'the same task' if same else 'tasks of their own'}")
 
 
-def _read(seen: Observations, came: AttemptOutcome) -> tuple[Color, str]:
+def _read(seen: Observations, came: AttemptOutcome) -> Judged:
+    again = seen.attempts.get(Attempt.READ_AGAIN, came)
+    if "TaskNotFound" in (came.error, again.error) and (came.task_id or again.task_id) == seen.task_id:
+        fix = "let all replicas and workers of the agent share one store of tasks, instead of one in the memory of each"
+        return Color.RED, "a task that was just made is found at one call, and not found at another", fix
     first = seen.attempts.get(Attempt.SEND)
     if first is not None and first.ended and came.state and came.state != first.state:
         return Color.RED, f"a task that was answered in {first.state}, which is final, is read in {came.state}"
@@ -155,6 +203,31 @@ def _listed(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | Non
         return None
     right = seen.task_id in came.listed
     return pass_or_fail(right, f"the task is {'' if right else 'not '}among the tasks of its context")
+
+
+def _history(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    if came.error or came.failure:
+        return None
+    color = Color.YELLOW if came.history else Color.GREEN
+    return color, f"a task that is read with historyLength 0 has {came.history or 'no'} messages of its history"
+
+
+def _pages(seen: Observations, came: AttemptOutcome) -> Judged | None:
+    document = None if came.exchange is None else came.exchange.document
+    page = document.get("result", document) if isinstance(document, dict) else None
+    if came.error or came.failure or not came.listed or (isinstance(page, dict) and "nextPageToken" not in page):
+        return None  # other checks name these faults
+    if len(came.listed) > 1:
+        return Color.RED, f"a page with pageSize 1 has {len(came.listed)} tasks", "apply pageSize"
+    following = seen.attempts.get(Attempt.NEXT_PAGE)
+    if following is None:
+        made = {each.task_id for each in seen.attempts.values() if each.kind == "Task" and each.task_id}
+        told = "a page of one task has no nextPageToken"
+        return (Color.RED, f"{told}, although there are more tasks") if len(made) > 1 else None
+    if following.error or following.failure:
+        return Color.RED, f"the next page, by the token of the one before, is answered with {following.words}"
+    told = "the page after the first is " + ("the first again" if following.listed == came.listed else "another one")
+    return pass_or_fail(following.listed != came.listed, told)
 
 
 def _repeated(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
@@ -211,7 +284,7 @@ def _stream_type(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] 
     return pass_or_fail(came.exchange.is_stream, f"a stream is served as {came.exchange.content_type or 'nothing'}")
 
 
-def _stream_frames(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+def _stream_frames(seen: Observations, came: AttemptOutcome) -> Judged | None:
     if came.exchange is None or not came.exchange.is_stream:
         return None
     documents = frames(came.exchange)
@@ -219,6 +292,9 @@ def _stream_frames(seen: Observations, came: AttemptOutcome) -> tuple[Color, str
         shown = " ".join(came.exchange.text.split())[:BODY_SHOWN]
         return Color.RED, f"the stream has no event with data, it begins with: {shown}"
     bad = [number for number, document in enumerate(documents, 1) if not isinstance(document, dict)]
+    if bad and (stray := stray_line(came.exchange)):
+        told = f"event {bad[0]} has a line that does not begin with `data:`, {stray[:BODY_SHOWN]!r}: readers ignore it"
+        return Color.RED, told, "write the JSON of an event on one line, or `data: ` before each of its lines"
     if bad:
         return Color.RED, f"event {bad[0]} of {len(documents)} is no JSON object"
     return (Color.GREEN, f"{len(documents)} events of JSON") if documents else None
@@ -321,6 +397,30 @@ def _first_event(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] 
     return (Color.YELLOW if slow else Color.GREEN, f"the first update comes after {came.first_ms:.0f} ms")
 
 
+def _live(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    """Judge whether updates come when they are made, by the agent's own times of its statuses."""
+    if came.exchange is None or seen.tried_at is None or not came.exchange.is_stream or len(came.events) < 2:
+        return None
+    made = [at for each in stream_results(seen.tried_at.interface, came.exchange) if (at := _made_s(each)) is not None]
+    if not made or (made_s := max(made) - min(made)) < LIVE_S:
+        return None
+    came_s = (came.last_ms - came.first_ms) / 1000
+    color = Color.YELLOW if came_s < made_s / 4 else Color.GREEN
+    return color, f"updates that were made within {made_s:.1f} s come within {came_s:.1f} s"
+
+
+def _made_s(update: dict[str, Any]) -> float | None:
+    """Return the time of an update's status, in seconds since the epoch; None if it says none."""
+    match update:
+        case {"status": {"timestamp": str(text)}}:
+            try:
+                at = datetime.fromisoformat(text)
+            except ValueError:
+                return None
+            return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    return None
+
+
 def _resumed(seen: Observations) -> Iterator[Verdict]:
     whole = seen.attempts.get(Attempt.STREAM)
     if whole is None or seen.tried_at is None or not whole.events or not seen.tried_at.official:
@@ -409,6 +509,13 @@ _ROWS = (
         must=True,
     ),
     Check(
+        name="context-kept",
+        section="A2A 1.0 §3.4.1",
+        fix="answer with the contextId that the caller gave, or refuse the message",
+        judge=_of(Attempt.BEGIN, _keeps_context),
+        must=True,
+    ),
+    Check(
         name="message-task",
         section="A2A 1.0 §3.4.2, §4.1.1",
         fix="make a task with a new id for each message that names none",
@@ -427,6 +534,14 @@ _ROWS = (
         section="A2A 1.0 §3.4.2",
         fix="answer TaskNotFoundError to a message whose taskId does not exist",
         judge=_of(Attempt.SEND_TO_UNKNOWN, _with_error("TaskNotFound", "a message to a task that does not exist")),
+        must=True,
+        hides=frozenset({"message-to-ended"}),
+    ),
+    Check(
+        name="message-to-ended",
+        section="A2A 1.0 §3.1.1",
+        fix="answer UnsupportedOperationError: what follows is a new task with the same contextId",
+        judge=_of(Attempt.SEND_TO_ENDED, _to_ended),
         must=True,
     ),
     Check(
@@ -502,6 +617,13 @@ _ROWS = (
         must=True,
     ),
     Check(
+        name="stream-live",
+        section="measured",
+        fix="flush each update, and let no proxy hold it back: X-Accel-Buffering: no, or proxy_buffering off",
+        judge=_of(Attempt.STREAM, _live),
+        hides=frozenset({"stream-first-update"}),
+    ),
+    Check(
         name="stream-first-update",
         section="measured",
         fix="send the task before the work begins",
@@ -539,6 +661,13 @@ _ROWS = (
         fix="keep a task for as long as its caller may ask for it",
         judge=_of(Attempt.GET, _read, vendors=True),
         must=True,
+        hides=frozenset({"cancel", "history-length", "subscribe", "task-listed"}),
+    ),
+    Check(
+        name="history-length",
+        section="A2A 1.0 §3.2.4",
+        fix="send no more than historyLength messages of the history, the newest",
+        judge=_of(Attempt.READ_AGAIN, _history, only_1=True),
     ),
     Check(
         name="list",
@@ -558,6 +687,13 @@ _ROWS = (
         section="A2A 1.0 §3.1.4",
         fix="apply contextId, and leave artifacts out unless includeArtifacts is true",
         judge=_of(Attempt.LIST, _filtered, only_1=True),
+        must=True,
+    ),
+    Check(
+        name="list-pages",
+        section="A2A 1.0 §3.1.4",
+        fix="begin a page behind the last task of the one before, and send nextPageToken while more tasks follow",
+        judge=_of(Attempt.PAGE, _pages, only_1=True),
         must=True,
     ),
     Check(

@@ -1,6 +1,5 @@
 """Checks of the card: where it is, how it is served, and what it says."""
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +11,7 @@ from dragoman.client.card import dialect_of
 from dragoman.dialects.cards import GRPC, HTTP_JSON, JSONRPC, WELL_KNOWN
 from dragoman.doctor.card_check import card_faults
 from dragoman.doctor.finding import Check, Color, Verdict
-from dragoman.doctor.observation import BODY_SHOWN, Exchange, Observations
+from dragoman.doctor.observation import BODY_SHOWN, CUT, Exchange, Observations, json_fault
 
 FAULTS_SHOWN = 8
 LOCATION_SHOWN = 120
@@ -58,6 +57,8 @@ def _instead(seen: Observations) -> _Instead | None:
     if 300 <= came.status < 400:
         to = came.headers.get("location", "nowhere")[:LOCATION_SHOWN]
         fix = "serve the card itself at that path: clients need not follow redirects of it"
+        if came.leads_to_login:
+            fix = "let anybody read the card, without a session of a browser: except its path from the login"
         return _Instead("card-redirect", f"{came.url} is answered with HTTP {came.status}, a redirect to {to}", fix)
     if came.status in (401, 403):
         fix = "let anybody read the card: it says how to authenticate. What is secret belongs into the extended card"
@@ -92,29 +93,24 @@ def _unreadable(came: Exchange) -> tuple[str, str]:
     try:
         body.decode()
     except UnicodeDecodeError as error:
+        if json_fault(body).startswith(CUT):
+            return f"the card is cut off: {json_fault(body)}", _CUT_FIX
         return f"byte {error.start} is no UTF-8", "serve the card in UTF-8 (RFC 8259 §8.1)"
     if body.lstrip().startswith(b"<"):
         return f"it is a page for people: {begins}", "serve the card at this path, before the rule that serves the page"
     document = came.document
     if document is None:
-        return (
-            f"the card is no JSON: {_json_fault(body)}",
-            "correct the JSON; a tool like `jq . card.json` shows the place",
-        )
+        fault = json_fault(body)
+        cut = fault.startswith(CUT)
+        fix = _CUT_FIX if cut else "correct the JSON; a tool like `jq . card.json` shows the place"
+        return f"the card is {'cut off' if cut else 'no JSON'}: {fault}", fix
     if not isinstance(document, dict):
         return f"the card is a {type(document).__name__}, not an object", "serve the card itself, as one JSON object"
     named = ", ".join(list(document)[:FAULTS_SHOWN]) or "nothing"
     return f"the document is no agent card, it has {named}", "serve an AgentCard: name, supportedInterfaces, skills …"
 
 
-def _json_fault(body: bytes) -> str:
-    try:
-        json.loads(body)
-    except ValueError as error:
-        return str(error)
-    except RecursionError:
-        return "it is nested too deeply"
-    return "it has text after its end"
+_CUT_FIX = "send the whole card: a Content-Length must count its bytes, of which an ü or a 好 has more than one"
 
 
 def _is_instead(name: str) -> Callable[[Observations], Iterator[Verdict]]:
@@ -255,10 +251,25 @@ def _endpoints(seen: Observations) -> Iterator[Verdict]:
         named = f": it names {'; '.join(seen.unspoken[:FAULTS_SHOWN])}" if seen.unspoken else ""
         yield Verdict(Color.RED, f"the card names no endpoint that a client of A2A 1.0 or 0.3 can call{named}")
         return
+    if wrong := [url for url in _urls(seen.card) if _LISTENED_AT.match(url)]:
+        told = f"the card names {wrong[0][:LOCATION_SHOWN]}, an address to listen at, and none to call"
+        fix = "write the agent's public URL into the card, not the address that the server is bound to"
+        yield Verdict(Color.RED, told, fix=fix, exchange=seen.card_exchange)
     for each in seen.unspoken:
         yield Verdict(Color.GREY, f"not tried: {each}, which this tool does not speak")
     if seen.untried:
         yield Verdict(Color.GREY, f"not tried: {seen.untried} more endpoints of a card that names very many")
+
+
+def _urls(card: dict[str, Any]) -> list[str]:
+    """Return the URLs of a card's endpoints, as the card has them."""
+    lists = [card.get("supportedInterfaces"), card.get("additionalInterfaces"), [card]]
+    listed = [each for some in lists if isinstance(some, list) for each in some if isinstance(each, dict)]
+    return [url for each in listed if isinstance(url := each.get("url"), str)]
+
+
+_LISTENED_AT = re.compile(r"(?i)(?:[a-z]+://)?(?:0\.0\.0\.0|\[::\])(?:[:/?]|$)")
+"""URLs of the addresses that stand for all of a machine's own (RFC 1122 §3.2.1.3, RFC 4291 §2.5.2)."""
 
 
 def _signature(seen: Observations) -> Iterator[Verdict]:
@@ -357,6 +368,7 @@ CARD_CHECKS = (
         fix="list an endpoint with its URL, protocolBinding and protocolVersion in supportedInterfaces",
         judge=_endpoints,
         must=True,
+        hides=frozenset({"endpoint-private"}),
     ),
     Check(
         name="card-signature",

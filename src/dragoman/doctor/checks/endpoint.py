@@ -61,11 +61,32 @@ def _answers(seen: Observations) -> Iterator[Verdict]:
         elif came.failure:
             color = Color.GREY if came.error == "NotInstalled" else Color.RED
             yield Verdict(color, came.failure, endpoint.name, _failure_fix(came), came)
+        elif refusal := _refusal(endpoint, came):
+            yield Verdict(Color.RED, refusal[0], endpoint.name, refusal[1], came)
         elif endpoint.speaks:
             yield Verdict(Color.GREEN, f"answers in {came.elapsed_ms:.0f} ms", endpoint.name)
         else:
             told = f"is asked for a task, and answers {came.words_with_body}"
-            yield Verdict(Color.RED, told, endpoint.name, _answer_fix(came), came)
+            yield Verdict(Color.RED, told, endpoint.name, _answer_fix(endpoint, came), came)
+
+
+def _refusal(endpoint: Endpoint, came: Exchange) -> tuple[str, str] | None:
+    """Return what an endpoint refuses whatever is asked, and what to change; None if it refuses nothing."""
+    version = endpoint.interface.dialect
+    if came.rpc_code == _VERSION_NOT_SUPPORTED or came.error == "VersionNotSupported" or _says_no_version(came):
+        told = f"the card names version {version} here, and A2A-Version: {version} is refused with {came.words}"
+        return told, "take every version that the card names, and compare Major.Minor alone: 1.0, not 1.0.0"
+    if came.status == 406:
+        told = f"a caller that takes {came.sent_headers.get('Accept', 'JSON')} is answered with {came.words}"
+        return told, "answer with JSON whoever takes it; only calls that stream need text/event-stream"
+    if came.status == 415:
+        sends = came.sent_headers.get("Content-Type", "application/json")
+        return f"a body of {sends} is refused with {came.words}", "take application/json"
+    return None
+
+
+def _says_no_version(came: Exchange) -> bool:
+    return came.status == 400 and b"VERSION_NOT_SUPPORTED" in came.body
 
 
 def _failure_fix(came: Exchange) -> str:
@@ -76,11 +97,21 @@ def _failure_fix(came: Exchange) -> str:
     return "start the server at this address, or name another one in the card"
 
 
-def _answer_fix(came: Exchange) -> str:
+def _answer_fix(endpoint: Endpoint, came: Exchange) -> str:
     """Say what to change at an endpoint that answers something else."""
+    if came.leads_to_login:
+        return (
+            "a login for people is before the endpoint, and a program has no session there: let calls to it pass with "
+            "a key or a token, and declare that as a security scheme in the card"
+        )
     if 300 <= came.status < 400:
         to = came.headers.get("location", "that URL")[:120]
         return f"name {to} in the card: clients do not follow the redirect of a POST"
+    if came.status == 404 and endpoint.interface.binding == HTTP_JSON and endpoint.interface.dialect == "1.0":
+        return (
+            "nothing is served at this path: correct the URL in the card, or the server's routes. Those of 1.0 begin "
+            "right behind the URL, as /tasks/… and /message:send, without the /v1 of 0.3"
+        )
     if came.status == 404:
         return "nothing is served at this path: correct the URL in the card, or the path of the server's route"
     if came.status == 405:
