@@ -149,6 +149,16 @@ async def test_the_word_of_the_peer_itself_on_a_repeat_counts() -> None:
         await Retrier(pause=Time().pause).call(fails(BROKEN, InvalidParams("message", "no")), repeatable=True)
 
 
+async def test_a_refusal_of_a_repeat_says_that_it_is_one() -> None:
+    refused = InvalidParams("message", "no")
+    with pytest.raises(InvalidParams):
+        await Retrier(pause=Time().pause).call(fails(refused), repeatable=True)
+    assert not refused.repeated
+    with pytest.raises(InvalidParams):
+        await Retrier(pause=Time().pause).call(fails(BROKEN, refused), repeatable=True)
+    assert refused.repeated
+
+
 @pytest.mark.parametrize(
     ("error", "repetition", "again"),
     [

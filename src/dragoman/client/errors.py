@@ -41,9 +41,11 @@ class PeerError(Exception):
     """The peer refused. `url` is the URL that was called.
 
     `untaken`: its answer says that it has done nothing and may do it later (429, or 503 with `Retry-After`).
+    `repeated` as in `A2AError`.
     """
 
     untaken = False
+    repeated = False
 
     def __init__(self, url: str, message: str) -> None:
         super().__init__(f"{url}: {message}")
@@ -187,7 +189,7 @@ def note_earlier_send(error: Exception) -> None:
     if isinstance(error, NoAnswer):
         error.sent = True
     elif isinstance(error, A2AError | PeerError):
-        error.untaken = False
+        error.untaken, error.repeated = False, True
 
 
 def fate_unknown(error: NoAnswer, message_id: str) -> NoAnswer:

@@ -129,8 +129,11 @@ class Retrier(Struct, frozen=True):
             try:
                 return await make()
             except (A2AError, PeerError) as error:
-                if unsure is not None and (isinstance(error, PeerError) or error.untaken):
+                if unsure is None:
+                    raise
+                if isinstance(error, PeerError) or error.untaken:
                     raise unsure from error
+                note_earlier_send(error)
                 raise
             except RetryLater as later:
                 if not (isinstance(unsure, NoAnswer) or is_untaken(later.error)):

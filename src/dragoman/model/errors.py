@@ -24,11 +24,13 @@ class A2AError(Exception):
     """A caller's request that cannot be answered with a result. The caller reads `message`.
 
     `retry_after_s` says after how many seconds to try again, where that is known. `untaken`: another server gave it,
-    which has done nothing (HTTP 429, or 503 with `Retry-After`).
+    which has done nothing (HTTP 429, or 503 with `Retry-After`). `repeated`: it answers the repeat of a call that may
+    have been carried out before.
     """
 
     retry_after_s: int | None = None
     untaken: bool = False
+    repeated: bool = False
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

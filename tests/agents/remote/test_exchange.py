@@ -61,6 +61,7 @@ from dragoman.client.errors import (
     NotReached,
     PeerError,
     StreamLost,
+    note_earlier_send,
 )
 from dragoman.engine.api import Ended
 from dragoman.model.errors import (
@@ -72,6 +73,7 @@ from dragoman.model.errors import (
     InvalidAgentResponse,
     InvalidParams,
     MethodNotFound,
+    NotFound,
     TaskNotFound,
     TaskTimeout,
     TooManyRequests,
@@ -254,6 +256,19 @@ def test_an_event_leads_on(
 ) -> None:
     after, done = advance(exchange(phase), known, event)
     assert (after.phase, done) == (then, commands)
+
+
+@pytest.mark.parametrize("queues", [False, True])
+@pytest.mark.parametrize("kind", [NotFound, MethodNotFound, AgentNotFound])
+def test_a_message_whose_repeat_finds_nobody_goes_nowhere_else(
+    kind: type[NotFound | MethodNotFound | AgentNotFound], queues: bool
+) -> None:
+    error = kind("a")
+    after, _ = advance(exchange(P.SENDING, queues=queues), facts(recognises=True), CallFailed(error))
+    assert after.phase is P.MOVING
+    note_earlier_send(error)
+    _, commands = advance(exchange(P.SENDING, queues=queues), facts(recognises=True), CallFailed(error))
+    assert reasons(commands) == ["upstream_uncertain"]
 
 
 def test_a_message_that_may_have_arrived_is_not_repeated_by_a_later_run() -> None:

@@ -586,7 +586,10 @@ def _is_given_up(error: CallError) -> bool:
 
 def _doubt(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step | None:
     """The upstream may have taken the message, and nobody is told to send it again."""
-    return _fail(state, failures.uncertain(state.name)) if facts.unheard and _is_given_up(error) else None
+    if not facts.unheard or isinstance(error, NoAnswer):
+        return None
+    lost = error.repeated and _is_absent(error, facts.chats)  # now, which says nothing of the first send
+    return _fail(state, failures.uncertain(state.name)) if lost or _is_given_up(error) else None
 
 
 def _lacks_a2a(error: CallError, chats: bool) -> bool:
@@ -596,9 +599,14 @@ def _lacks_a2a(error: CallError, chats: bool) -> bool:
     return error.status < 500 or error.status == NOT_IMPLEMENTED or chats
 
 
+def _is_absent(error: CallError, chats: bool) -> bool:
+    """Whether an error says that there is no agent at the address, or none that speaks A2A."""
+    return _lacks_a2a(error, chats) or isinstance(error, MethodNotFound) or failures.not_there(error)
+
+
 def _move(state: UpstreamExchange, facts: ExchangeFacts, error: CallError) -> Step | None:
     """There is no agent at the address, or none that speaks A2A."""
-    if not (_lacks_a2a(error, facts.chats) or isinstance(error, MethodNotFound) or failures.not_there(error)):
+    if not _is_absent(error, facts.chats):
         return None
     if state.moves < MOVES_MAX:
         return replace(state, phase=UpstreamPhase.MOVING, error=error), (RefreshCard(),)
