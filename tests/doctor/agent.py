@@ -156,6 +156,8 @@ class Agent:
         return self.tasks[task_id]
 
     def _get(self, given: dict[str, Any]) -> Any:
+        if "id" not in given:
+            raise Refusal(NO_PARAMS)
         task = self._task(given["id"])
         none = given.get("historyLength") in (0, "0")
         return {name: value for name, value in task.items() if name != "history" or not none}

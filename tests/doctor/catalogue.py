@@ -229,8 +229,7 @@ def one_id(field: str, value: str) -> Plant:
 
 
 def _reads_another(agent: Agent, given: dict[str, Any]) -> Any:
-    if given["id"] not in agent.tasks:
-        raise Refusal(NOT_FOUND)
+    agent._get(given)  # noqa: SLF001
     return {**agent.tasks[given["id"]], "id": "another"}
 
 
@@ -324,7 +323,8 @@ def _in_a_new_context(agent: Agent, given: dict[str, Any]) -> Any:
 
 
 def _reads_with_history(agent: Agent, given: dict[str, Any]) -> Any:
-    return agent._task(given["id"])  # noqa: SLF001
+    agent._get(given)  # noqa: SLF001
+    return agent.tasks[given["id"]]
 
 
 def two_replicas(agent: Agent) -> None:
@@ -332,7 +332,7 @@ def two_replicas(agent: Agent) -> None:
     calls = count()
 
     def read(given: dict[str, Any]) -> Any:
-        if given["id"] in agent.tasks and next(calls) % 2:
+        if given.get("id") in agent.tasks and next(calls) % 2:
             raise Refusal(NOT_FOUND)
         return agent._get(given)  # noqa: SLF001
 
@@ -355,6 +355,44 @@ def _takes_one_version(given: Reply) -> Reply:
 
 def _wants_streams(given: Reply) -> Reply:
     return Reply({"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "Not Acceptable"}}, status=406)
+
+
+def _lists_oldest_first(agent: Agent, given: dict[str, Any]) -> Any:
+    page = agent._list(given)  # noqa: SLF001
+    page["tasks"] = [
+        {**each, "status": {**each["status"], "timestamp": f"2026-01-31T12:00:{number:02}Z"}}
+        for number, each in enumerate(page["tasks"])
+    ]
+    return page
+
+
+def _says(text: str, state: str = "TASK_STATE_COMPLETED", role: str = "ROLE_AGENT") -> Plant:
+    """The first task of a message ends in this state, with these words."""
+
+    def changed(given: Any) -> Any:
+        if given["task"]["status"]["state"] == "TASK_STATE_COMPLETED":
+            said = {"messageId": "m", "role": role, "parts": [{"text": text}]}
+            given["task"]["status"] |= {"state": state, "message": said}
+        return given
+
+    return result("SendMessage", changed)
+
+
+def _waits_for_the_end(agent: Agent) -> None:
+    """It waits for the end of every task, which takes a while."""
+
+    def send(given: dict[str, Any]) -> Any:
+        given.pop("configuration", None)
+        return agent._send(given)  # noqa: SLF001
+
+    agent.methods["SendMessage"] = send
+    reply("SendMessage", late(2.0))(agent)
+
+
+def _breaks_without_id(agent: Agent, given: dict[str, Any]) -> Any:
+    if "id" not in given:
+        raise Refusal(-32603)
+    return agent._get(given)  # noqa: SLF001
 
 
 def _opens(given: Reply) -> Reply:
@@ -480,7 +518,7 @@ FAULTS = [
     Planted("no version but 1.0.0 over HTTP", reply("*", lambda given: rest_error(400, "No", "VERSION_NOT_SUPPORTED")), "endpoint-answers", "A2A-Version: 1.0 is refused", of=REST),
     Planted("streams for everybody", reply("*", _wants_streams), "endpoint-answers", "takes application/json.* with HTTP 406", "only calls that stream"),
     Planted("paths of 0.3 over HTTP", reply("*", served(b'{"detail":"Not Found"}', 404)), "endpoint-answers", "HTTP 404", "without the /v1", of=REST),
-    Planted("null for an unknown task", reply("GetTask", lambda given: Reply(envelope(given.document["id"], None)) if "error" in given.document else given), "unknown-task", '"result": null'),
+    Planted("params that are not validated", method("GetTask", _breaks_without_id), "missing-params", "without its id is answered with HTTP 200 with the error -32603", "-32602"),
     Planted("a redirect", reply("*", served(b"", 307, location=f"{URL}/b")), "endpoint-answers", "HTTP 307", f"name {URL}/b in the card"),
     Planted("a page at the endpoint", reply("*", served(HTML, content_type="text/html")), "endpoint-answers", "text/html", "page for people"),
     Planted("an endpoint for GET", reply("*", served(b"", 405)), "endpoint-answers", "HTTP 405", "takes no POST"),
@@ -490,7 +528,7 @@ FAULTS = [
     Planted("too many requests", _busy, "endpoint-busy", "HTTP 429 with Retry-After: 1", "Retry-After", yellow=True),
     Planted("a slow endpoint", reply("GetTask", late(3.0)), "speed", "3000 ms", yellow=True),
     Planted("another error for an unknown task", errors("GetTask", -32603), "unknown-task", "-32603", "-32001"),
-    Planted("an unknown task that is null", reply("GetTask", document(lambda each: each if "result" in each else {"jsonrpc": "2.0", "id": each["id"], "result": None})), "unknown-task", "HTTP 200", "-32001"),
+    Planted("an unknown task that is null", reply("GetTask", document(lambda each: each if "result" in each else {"jsonrpc": "2.0", "id": each["id"], "result": None})), "unknown-task", '"result": null', "-32001"),
     Planted("an unknown task over HTTP", reply("GetTask", lambda given: given if given.status == 200 else rest_error(400, "No", "INVALID_ARGUMENT")), "unknown-task", "HTTP 400", "404", of=REST),
     Planted("a cancelation of nothing", method("CancelTask", _cancels_anything), "unknown-cancel", "HTTP 200", "TaskNotFoundError"),
     Planted("another error for an unknown method", reply("DragomanDoctorAsks", document(lambda each: envelope(each["id"], Refusal(-32600)))), "unknown-method", "-32600", "-32601"),
@@ -561,6 +599,11 @@ FAULTS = [
     Planted("an answer before the end", method("SendMessage", _answers_at_once), "message-blocks", "in TASK_STATE_WORKING", "returnImmediately"),
     Planted("numbers that are none", reply("SendMessage", lambda given: replace(given, raw=given.body.replace(b'"Hello"', b"NaN"))), "message-answered", "NaN is no number of JSON"),
     Planted("an answer that is cut off", reply("SendMessage", lambda given: Reply(raw=given.body[:-3])), "message-answered", "ends in the middle", "count bytes"),
+    Planted("answers in Latin-1", reply("SendMessage", lambda given: Reply(raw=given.body.replace(b"Hello", b"Hall\xf6"))), "message-answered", "is no UTF-8", "UTF-8"),
+    Planted("a model without its key", _says("MODEL_KEY is not set", "TASK_STATE_FAILED"), "message-succeeds", "TASK_STATE_FAILED: MODEL_KEY is not set", "log", yellow=True, also=("task-read",)),
+    Planted("messages of the caller", _says("Hello", role="ROLE_USER"), "message-role", "the role ROLE_USER", "ROLE_AGENT"),
+    Planted("a wait that nobody wanted", _waits_for_the_end, "message-returns", "after 2000 ms, when its task has ended", "once its task is made", yellow=True),
+    Planted("the oldest first", method("ListTasks", _lists_oldest_first), "list-order", "not by the time", "descending"),
     Planted("a context of its own", method("SendMessage", _in_a_new_context), "context-kept", "with the contextId 'context-.*' is answered with 'context-", "that the caller gave"),
     Planted("an ended task goes on", method("SendMessage", _continues), "message-to-ended", "a Task in TASK_STATE_COMPLETED", "UnsupportedOperationError"),
     Planted("two replicas without a store", two_replicas, "task-read", "found at one call, and not found at another", "share one store"),

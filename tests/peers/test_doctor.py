@@ -32,9 +32,9 @@ FINDINGS: dict[str, tuple[str, dict[str, list[str]]]] = {
     "python-0.3": ("the official Python SDK, 0.3", {"red": [], "yellow": ["extended-card", "webhook-address"]}),
     "js-1": ("the official JavaScript SDK, 1.x", {"red": [], "yellow": ["extended-card", "webhook-address"]}),
     "js-0.3": ("the official JavaScript SDK, 0.3", {"red": [], "yellow": ["extended-card", "webhook-address"]}),
-    # A method that it does not know, and a body that is not JSON, end in HTTP 500. It does not read A2A-Version,
-    # answers before the work is done, makes a task for an id that it does not know, and takes part in ended tasks. Its
-    # times have no zone (A2A 1.0 §5.6.1). It takes a historyLength of 0 for none.
+    # A method that it does not know, params without an id, and a body that is no JSON end in HTTP 500. It does not read
+    # A2A-Version, answers before the work is done, makes a task for an id that it does not know, takes part in ended
+    # tasks. Its times have no zone (A2A 1.0 §5.6.1). It takes a historyLength of 0 for none.
     "fasta2a": (
         "FastA2A",
         {
@@ -44,6 +44,7 @@ FINDINGS: dict[str, tuple[str, dict[str, list[str]]]] = {
                 "cancel-ended",
                 "message-blocks",
                 "message-to-unknown",
+                "missing-params",
                 "subscribe-ended",
                 "unknown-method",
                 "unknown-version",

@@ -53,6 +53,7 @@ FIXES: Mapping[str, Mapping[str, str]] = {
                     "cancel-ended",
                     "message-blocks",
                     "message-to-unknown",
+                    "missing-params",
                     "subscribe-ended",
                 ),
                 *("unknown-method", "unknown-version", "list", "history-length"),

@@ -140,6 +140,7 @@ class EndpointLook:
         if isinstance(call, RpcCall):
             unknown = RpcCall("DragomanDoctorAsks", b"{}")
             self._answers[HarmlessRequest.UNKNOWN_METHOD] = await self._ask(unknown, shows=True)
+            self._answers[HarmlessRequest.NO_ID] = await self._ask(RpcCall(call.method, b"{}"), shows=True)
             self._answers[HarmlessRequest.BROKEN_JSON] = await self._send("POST", "", b'{"jsonrpc": "2.0",', shows=True)
         if self._asks_webhooks and spoken.pushes:
             of_none = encode(GetPushConfig(task_id=str(uuid4()), id=str(uuid4())))

@@ -35,6 +35,7 @@ class HarmlessRequest(StrEnum):
     UNKNOWN_CANCEL = "the end of a random task"
     NO_CREDENTIALS = "the same without credentials"
     UNKNOWN_METHOD = "a method that does not exist"
+    NO_ID = "a task without its id"
     UNKNOWN_VERSION = "version 99.0"
     BROKEN_JSON = "a body that is not JSON"
     PREFLIGHT = "whether web pages of another origin may call"

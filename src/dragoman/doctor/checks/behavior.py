@@ -5,6 +5,7 @@ Invariant: an attempt that was not made is grey, and so is one whose outcome say
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 from msgspec.structs import replace
@@ -25,6 +26,9 @@ from dragoman.doctor.trial import LAST_S
 
 LIVE_S = 1.0
 """Updates that were made in less time say nothing about whether they are sent at once."""
+
+ORDER_S = 0.02
+"""Tasks whose times differ by less may be listed in either order."""
 
 SLOW_FIRST_MS = 5_000.0
 """People notice a wait that is longer, even if they see that something is being done."""
@@ -108,10 +112,13 @@ def _answer_fix(came: Exchange | None) -> str:
         return "answer a message without a stream with one JSON document"
     if came.document is None:
         cut = json_fault(came.body).startswith(CUT)
-        return "send the whole answer: a Content-Length must count bytes, not characters" if cut else "answer with JSON"
+        return "send the whole answer: a Content-Length must count bytes, not characters" if cut else _JSON_FIX
     if isinstance(came.document, list):
         return "answer with one response, not with a list"
     return "answer with a task or a message in the result" if came.rpc_code is None else ""
+
+
+_JSON_FIX = "answer with JSON in UTF-8, without NaN and Infinity"
 
 
 def _late(seen: Observations, came: AttemptOutcome, where: str) -> Iterator[Verdict]:
@@ -130,6 +137,49 @@ def _waits(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None
         return None
     done = came.ended or came.state in _INTERRUPTED
     return pass_or_fail(done, f"a message is answered when its task is in {came.state}")
+
+
+def _returns(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    """Judge whether a message that is not to be waited for is answered at once, beside a mere read."""
+    read = seen.attempts.get(Attempt.GET, came)
+    if came.error or came.failure or came.kind != "Task":
+        return None
+    waits = came.ended and came.elapsed_ms - read.elapsed_ms > LIVE_S * 1000
+    told = f"a message with returnImmediately is answered after {came.elapsed_ms:.0f} ms"
+    return (Color.YELLOW, f"{told}, when its task has ended") if waits else (Color.GREEN, told)
+
+
+def _succeeds(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    if came.state not in ("TASK_STATE_FAILED", "TASK_STATE_REJECTED"):
+        return None
+    words = " ".join(str(part.get("text", "")) for each in _said(came) for part in _objects(each.get("parts")))
+    told = f": {' '.join(words.split())[:BODY_SHOWN]}" if words.strip() else ", and says nothing"
+    return Color.YELLOW, f"the task of the message ends in {came.state}{told}"
+
+
+def _role(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    wrong = [role for each in _said(came) if (role := each.get("role")) in ("ROLE_USER", "user")]
+    if wrong:
+        return Color.RED, f"the agent's own message has the role {wrong[0]}"
+    return (Color.GREEN, "the agent's messages have its role") if _said(came) else None
+
+
+def _said(came: AttemptOutcome) -> list[dict[str, Any]]:
+    """Return the agent's messages in an answer: the answer itself, or that of its task's status."""
+    document = None if came.exchange is None else came.exchange.document
+    result = document.get("result", document) if isinstance(document, dict) else None
+    match result:
+        case {"message": dict() as message} | {"task": {"status": {"message": dict() as message}}}:
+            return [message]
+        case {"status": {"message": dict() as message}}:
+            return [message]
+        case {"messageId": _}:
+            return _objects([result])
+    return []
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _context(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
@@ -210,6 +260,17 @@ def _history(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | No
         return None
     color = Color.YELLOW if came.history else Color.GREEN
     return color, f"a task that is read with historyLength 0 has {came.history or 'no'} messages of its history"
+
+
+def _ordered(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
+    document = None if came.exchange is None else came.exchange.document
+    page = document.get("result", document) if isinstance(document, dict) else None
+    tasks = _objects(page.get("tasks")) if isinstance(page, dict) else []
+    times = [at for each in tasks if (at := _made_s(each)) is not None]
+    if len(times) < 2:
+        return None
+    right = all(after < before + ORDER_S for before, after in pairwise(times))
+    return pass_or_fail(right, f"tasks are listed {'' if right else 'not '}by the time of their status, newest first")
 
 
 def _pages(seen: Observations, came: AttemptOutcome) -> Judged | None:
@@ -509,6 +570,25 @@ _ROWS = (
         must=True,
     ),
     Check(
+        name="message-returns",
+        section="A2A 1.0 §3.2.2",
+        fix="answer a message with returnImmediately once its task is made, and work on behind it",
+        judge=_of(Attempt.BEGIN, _returns, only_1=True),
+    ),
+    Check(
+        name="message-succeeds",
+        section="measured",
+        fix="see the agent's log: a model without its key, for example. Or say with --text what the agent is to do",
+        judge=_of(Attempt.SEND, _succeeds),
+    ),
+    Check(
+        name="message-role",
+        section="A2A 1.0 §4.1.4, §4.1.5, A2A 0.3 §6.4",
+        fix="send messages of the agent with ROLE_AGENT (0.3: agent)",
+        judge=_of(Attempt.SEND, _role),
+        must=True,
+    ),
+    Check(
         name="context-kept",
         section="A2A 1.0 §3.4.1",
         fix="answer with the contextId that the caller gave, or refuse the message",
@@ -687,6 +767,13 @@ _ROWS = (
         section="A2A 1.0 §3.1.4",
         fix="apply contextId, and leave artifacts out unless includeArtifacts is true",
         judge=_of(Attempt.LIST, _filtered, only_1=True),
+        must=True,
+    ),
+    Check(
+        name="list-order",
+        section="A2A 1.0 §3.1.4",
+        fix="sort tasks by the timestamp of their status, in descending order",
+        judge=_of(Attempt.LIST, _ordered, only_1=True),
         must=True,
     ),
     Check(

@@ -13,6 +13,7 @@ SLOW_MS = 2_000.0
 """A read of nothing that takes longer makes every call slow."""
 
 _PUSH_NOT_SUPPORTED, _UNSUPPORTED = -32003, -32004
+_INTERNAL_ERROR = -32603
 _TASK_NOT_FOUND, _METHOD_NOT_FOUND, _PARSE_ERROR, _VERSION_NOT_SUPPORTED = -32001, -32601, -32700, -32009
 """Codes of JSON-RPC errors (A2A 1.0 §5.4, §9.5)."""
 
@@ -202,6 +203,13 @@ def _with_code(code: int, said: str) -> Judge:
     return judge
 
 
+def _no_id(endpoint: Endpoint, came: Exchange) -> tuple[Color, str] | None:
+    if _has_no_code(endpoint, came):
+        return None
+    right = came.status < 500 and came.rpc_code not in (None, _INTERNAL_ERROR)
+    return pass_or_fail(right, f"a request for a task without its id is answered with {came.words}")
+
+
 def _unknown_version(endpoint: Endpoint, came: Exchange) -> tuple[Color, str] | None:
     if endpoint.interface.dialect != "1.0":  # 0.3 has no rule for versions
         return None
@@ -272,7 +280,7 @@ ENDPOINT_CHECKS = (
         fix="answer TaskNotFoundError: -32001 over JSON-RPC, 404 with an error over HTTP+JSON, NOT_FOUND over gRPC",
         judge=_each(HarmlessRequest.UNKNOWN_TASK, _unknown_task, *_ALL),
         must=True,
-        hides=frozenset({"unknown-cancel"}),
+        hides=frozenset({"missing-params", "unknown-cancel"}),
     ),
     Check(
         name="unknown-cancel",
@@ -287,6 +295,13 @@ ENDPOINT_CHECKS = (
         section="A2A 1.0 §9.5, A2A 0.3 §8.1",
         fix="answer a JSON-RPC error with the code -32601",
         judge=_each(HarmlessRequest.UNKNOWN_METHOD, _with_code(_METHOD_NOT_FOUND, "an unknown method"), JSONRPC),
+        must=True,
+    ),
+    Check(
+        name="missing-params",
+        section="A2A 1.0 §3.3.2, §9.5, A2A 0.3 §8.1",
+        fix="validate the params before they are used, and answer a JSON-RPC error with the code -32602",
+        judge=_each(HarmlessRequest.NO_ID, _no_id, JSONRPC),
         must=True,
     ),
     Check(
