@@ -13,7 +13,7 @@ from dragoman.admin.tasks import SearchText, TaskLine
 
 
 class SearchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The words `q` to look for, with at most `limit` results of each kind. The case of letters does not count."""
+    """The words `q` to look for, with at most `limit` results of each kind. The case of letters counts in contexts."""
 
     q: SearchText
     limit: Annotated[int, Meta(ge=1, le=50)] = 8

@@ -435,9 +435,9 @@ class TaskSearch(Struct, frozen=True, kw_only=True):
     With a `team` its tasks alone are looked at.
 
     `text` is contained in the first 200 characters of the first message, or in the title; the case of the letters a to
-    z does not count. `anywhere` is contained in one of these, in the id or in the context. `status_before_ms` is
-    exclusive. `asleep` says whether the holder is `ASLEEP`. At most `scan_max` tasks are looked at: those after the
-    task with the number `after`, or from the first one on.
+    z does not count. `anywhere` is contained in one of these, in the id or, letter by letter, in the context.
+    `status_before_ms` is exclusive. `asleep` says whether the holder is `ASLEEP`. At most `scan_max` tasks are looked
+    at: those after the task with the number `after`, or from the first one on.
     """
 
     owner: Whose

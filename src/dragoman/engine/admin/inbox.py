@@ -20,7 +20,7 @@ async def list_inbox(places: FoldedPlaces, inspector: Inspector, query: InboxQue
     store = places.store
     before = read_cursor(query.cursor, ORDER) if query.cursor else None
     passed_on = await _find_passed_on(places)
-    limit = query.limit + len(passed_on)
+    limit = query.limit + len(passed_on) if query.limit else 0
     pages = [await _waiting(places, state, limit, before) for state in sorted(INTERRUPTED)]
     rows = sorted((row for page in pages for row in page.rows), key=lambda row: (row.status_ms, row.head.id))
     shown = [row for row in rows if row.head.id not in passed_on][: query.limit]

@@ -8,14 +8,16 @@ from dragoman.admin.search import FoundAgent, FoundConversation, FoundKey, Searc
 from dragoman.admin.tasks import TaskLine
 from dragoman.engine.admin.inspection import Inspector
 from dragoman.engine.admin.overview import ServerFacts
-from dragoman.model.errors import TaskNotFound
+from dragoman.model.errors import InvalidParams, TaskNotFound
 from dragoman.store.api import ListQuery, Owners, Store, TaskSearch
 from dragoman.store.keyring import key_state
 
 
 async def search_all(store: Store, inspector: Inspector, facts: ServerFacts, query: SearchQuery) -> SearchResults:
-    """What fits the words of a query. Raises StoreError."""
+    """What fits the words of a query. Raises InvalidParams if it has none, or StoreError."""
     words, now_ms = query.q.strip(), store.clock.now_ms()
+    if not words:
+        raise InvalidParams("q", "must have a character that is not a space")
     folded = words.casefold()
     tasks: dict[str, TaskLine] = {}
     try:

@@ -30,7 +30,7 @@ WHERE t.task BETWEEN $1 AND $2 AND ($3::text IS NULL OR s.owner = $3) AND ($4::t
     AND ($13::int IS NULL OR CASE WHEN t.holder = 'asleep' THEN 1 ELSE 0 END = $13)
     AND ($10::text IS NULL OR strpos(lower(t.text), lower($10::text COLLATE "C")) > 0
         OR strpos(lower(t.title), lower($10::text COLLATE "C")) > 0)
-    AND ($14::text IS NULL OR strpos(t.id, $14) > 0 OR strpos(t.context, $14) > 0
+    AND ($14::text IS NULL OR strpos(t.id, lower($14::text COLLATE "C")) > 0 OR strpos(t.context, $14) > 0
         OR strpos(lower(t.text), lower($14::text COLLATE "C")) > 0
         OR strpos(lower(t.title), lower($14::text COLLATE "C")) > 0)
 
