@@ -445,6 +445,8 @@ LIST_INBOX = Question(
     answer=Inbox,
     action="inbox.list",
     shared=True,
+    lines="waiting",
+    none="Nothing waits for a person.",
 )
 ANSWER_TASK = Question(
     name="answerTask",

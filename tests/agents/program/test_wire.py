@@ -16,6 +16,7 @@ from dragoman.agents.program.wire import (
     SaysText,
     Statement,
     StatementParser,
+    Titles,
     UnreadableLine,
     Uses,
     parse_line,
@@ -139,6 +140,7 @@ def test_files_artifacts_and_usage_are_read() -> None:
     artifact = parse_line(b'{"artifact": {"name": "n", "append": true, "parts": [{"text": "t"}, {"data": [1]}]}}')
     assert isinstance(artifact, GivesArtifact)
     assert [piece.part().text for piece in artifact.artifact.parts] == ["t", None]
+    assert parse_line(b'{"task_title": "t"}') == Titles("t")
     usage = parse_line(b'{"usage": {"input": 3, "output": 4}}')
     assert isinstance(usage, Uses)
 

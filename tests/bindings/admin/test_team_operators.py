@@ -193,6 +193,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "admin agents show": ("showAgent",),
     "admin agents versions": ("listAgentVersions",),
     "admin budgets": ("listBudgets",),
+    "admin inbox": ("listInbox",),
     "admin principals delete": ("deletePrincipal",),
     "admin principals export": ("exportPrincipal",),
     "admin replicas": ("listReplicas",),

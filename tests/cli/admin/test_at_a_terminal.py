@@ -45,6 +45,7 @@ COMMANDS = [
     ("admin tasks list --state input-required --agent trip --text trip --newer-than 1h", "trip"),
     ("admin tasks show TASK", "input-required"),
     ("admin tasks log TASK", "From where?"),
+    ("admin inbox", "From where?"),
     ("admin tasks answer TASK --text Lyon --reason agreed", "TASK is working"),
     ("admin tasks send-again TASK", "Sent again as "),
     ("admin tasks cancel --agent reject --older-than 1h --dry-run", ""),

@@ -76,6 +76,18 @@ async def test_the_server_tells_what_it_serves_and_has_to_do(tmp_path: Path) -> 
             assert await here.admin(none) == (0, "", "There are none.\n")
 
 
+async def test_what_waits_for_a_person_is_answered_by_its_question_once(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        listed = await here.admin("inbox", "-o", "jsonl", "--fields", "id,asks,words,question")
+        first, second = map(json.loads, listed.out.splitlines())
+        assert (first["id"], first["asks"], second["id"]) == (here.echo, "question", here.other)
+        said = "tasks", "answer", here.echo, "--question", first["question"], "--text", "blue"
+        assert (await here.admin(*said)).status == 0
+        late = await here.admin(*said)
+        assert late.status != 0
+        assert "has answered this question already" in late.err
+
+
 async def test_a_follower_sees_the_end_of_a_task(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
         following = asyncio.create_task(here.admin_process("tasks", "log", here.echo, "--follow"))

@@ -297,6 +297,8 @@ class Dialogue:
                     await run.status(parts_of(text) if text else (), progress=(current, total))
                 case wire.Reports(status):
                     await run.status(parts_of(status))
+                case wire.Titles(title):
+                    run.title(title)
                 case wire.Uses(tokens):
                     used = Usage.of(
                         tokens.input, tokens.output, tokens.total, tokens.model, cached_tokens=tokens.cached

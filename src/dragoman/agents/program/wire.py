@@ -187,6 +187,12 @@ class Reports(Struct, frozen=True):
     status: Any
 
 
+class Titles(Struct, frozen=True):
+    """`{"task_title": "Order 12"}`: what operators see the task called. A plain `title` is often a result itself."""
+
+    task_title: str
+
+
 class Asks(Struct, frozen=True):
     """`{"ask": …}`: a question to the caller: text, or any other JSON as data."""
 
@@ -230,6 +236,7 @@ Statement = (
     | GivesArtifact
     | Progresses
     | Reports
+    | Titles
     | Asks
     | AsksAuth
     | Uses
@@ -246,6 +253,7 @@ MEANINGS: dict[frozenset[str], Any] = {
     frozenset(("progress",)): Progresses,
     frozenset(("progress", "text")): Progresses,
     frozenset(("status",)): Reports,
+    frozenset(("task_title",)): Titles,
     frozenset(("ask",)): Asks,
     frozenset(("auth",)): AsksAuth,
     frozenset(("usage",)): Uses,

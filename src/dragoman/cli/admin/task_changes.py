@@ -51,16 +51,28 @@ class AnswerCommand(click.Command):
 )
 @click.option("--media-type", multiple=True, metavar="TYPE", help="Media type of the part before it.")
 @click.option("--approve/--refuse", "approve", default=None, help="Approve or refuse what the task asks for.")
+@click.option(
+    "--question", metavar="ID", default="", help="Answer that question alone, as `dragoman admin inbox` names it."
+)
 @with_reason
 @output
 @with_server
 @click.pass_context
 def answer(
-    ctx: click.Context, /, place: TaskPlace, task_id: str, approve: bool | None, reason: str, form: str, **_: Any
+    ctx: click.Context,
+    /,
+    place: TaskPlace,
+    task_id: str,
+    approve: bool | None,
+    question: str,
+    reason: str,
+    form: str,
+    **_: Any,
 ) -> None:
     """Answer the task with that ID, which waits for its caller.
 
-    The answer goes to the agent like one of the caller. The task's log names you as the one who gave it.
+    The answer goes to the agent like one of the caller. The task's log names you as the one who gave it. With
+    --question, whoever is too late is told who was quicker.
 
     \b
       dragoman admin tasks answer ID --text "Window seat, please"
@@ -75,7 +87,7 @@ def answer(
     if bool(parts) == (approve is not None):
         raise click.UsageError("say what to answer: --text, --file or --data, or else --approve or --refuse")
     said: Filters = {"parts": parts} if parts else {"approve": approve}
-    body = said | ({"reason": reason} if reason else {})
+    body = said | ({"reason": reason} if reason else {}) | ({"question": question} if question else {})
     _show_changed(place.ask(ANSWER_TASK, convert(to_builtins(body), TaskAnswer), task_id), form)
 
 

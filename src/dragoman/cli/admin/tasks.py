@@ -104,6 +104,7 @@ def _describe(report: "TaskReport") -> str:
         + (", cancel requested" if task.cancel_requested else ""),
         "unreadable": UNREADABLE if task.unreadable else "",
         "status": report.status_text,
+        "title": task.title,
         "agent": task.agent,
         "skill": report.skill or "",
         "principal": task.principal,
