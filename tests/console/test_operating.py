@@ -57,7 +57,15 @@ async def test_of_two_operators_the_first_answer_counts_and_the_second_is_told_w
         await expect(two.get_by_text("This question needs no answer any more")).to_be_visible()
         await two.get_by_role("button", name="Answer", exact=True).click()
         await expect(two.get_by_role("alert")).to_contain_text("operator:local has answered this question already")
+        await expect(two.get_by_role("textbox", name="Answer")).to_have_value("right")
         assert await axe(two) == []
+        for words in ("next", "last"):
+            await site.send("asks", {"text": words})
+        await expect(one.get_by_role("textbox", name="Answer")).to_have_count(2)
+        assert await axe(one) == []
+        await one.get_by_role("textbox", name="Answer").first.fill("left")
+        await one.get_by_role("textbox", name="Answer").first.press("Enter")
+        await expect(one.get_by_role("link", name="last")).to_be_focused()
 
 
 async def test_one_search_finds_what_one_remembers_and_opens_it_by_keys(browser: Browser, site: Site) -> None:
