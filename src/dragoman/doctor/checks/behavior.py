@@ -166,16 +166,21 @@ def _role(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
 
 def _said(came: AttemptOutcome) -> list[dict[str, Any]]:
     """Return the agent's messages in an answer: the answer itself, or that of its task's status."""
-    document = None if came.exchange is None else came.exchange.document
-    result = document.get("result", document) if isinstance(document, dict) else None
-    match result:
+    match result := _result(came):
         case {"message": dict() as message} | {"task": {"status": {"message": dict() as message}}}:
             return [message]
         case {"status": {"message": dict() as message}}:
             return [message]
         case {"messageId": _}:
-            return _objects([result])
+            return [result]
     return []
+
+
+def _result(came: AttemptOutcome) -> dict[str, Any]:
+    """Return the result in an answer, without the envelope of JSON-RPC; empty if it is no object."""
+    document = None if came.exchange is None else came.exchange.document
+    result = document.get("result", document) if isinstance(document, dict) else None
+    return result if isinstance(result, dict) else {}
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:
@@ -263,9 +268,7 @@ def _history(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | No
 
 
 def _ordered(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
-    document = None if came.exchange is None else came.exchange.document
-    page = document.get("result", document) if isinstance(document, dict) else None
-    tasks = _objects(page.get("tasks")) if isinstance(page, dict) else []
+    tasks = _objects(_result(came).get("tasks"))
     times = [at for each in tasks if (at := _made_s(each)) is not None]
     if len(times) < 2:
         return None
@@ -274,9 +277,8 @@ def _ordered(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | No
 
 
 def _pages(seen: Observations, came: AttemptOutcome) -> Judged | None:
-    document = None if came.exchange is None else came.exchange.document
-    page = document.get("result", document) if isinstance(document, dict) else None
-    if came.error or came.failure or not came.listed or (isinstance(page, dict) and "nextPageToken" not in page):
+    page = _result(came)
+    if came.error or came.failure or not came.listed or (page and "nextPageToken" not in page):
         return None  # other checks name these faults
     if len(came.listed) > 1:
         return Color.RED, f"a page with pageSize 1 has {len(came.listed)} tasks", "apply pageSize"
@@ -531,9 +533,7 @@ def _called(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | Non
 
 
 def _filtered(seen: Observations, came: AttemptOutcome) -> tuple[Color, str] | None:
-    document = None if came.exchange is None else came.exchange.document
-    page = document.get("result", document) if isinstance(document, dict) else None
-    tasks = page.get("tasks") if isinstance(page, dict) else None
+    tasks = _result(came).get("tasks")
     known = next(
         (seen.attempts[each].context_id for each in (Attempt.SEND, Attempt.BEGIN) if each in seen.attempts), ""
     )
