@@ -43,6 +43,12 @@ class Disk(Protocol):
     def empty(self) -> None: ...
 
 
+@pytest.fixture(autouse=True)
+def compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python keeps what it could write of compiled code: no process could import that module any more."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+
+
 class FileSizeLimit:
     """No file of the process may grow: writes beyond the limit fail (EFBIG), as they do on a full disk (ENOSPC)."""
 
