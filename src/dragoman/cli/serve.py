@@ -167,7 +167,6 @@ def _run(line: CommandLine, config: Config, place: "Supervised | None") -> None:
 def _report(listening: "ListeningServer", agents: Sequence["Runner"], place: "Supervised | None") -> None:
     """Print the banner, or let the supervisor do so, and note the server's URL beside its store."""
     from dragoman.auth.operator_token import read_token, token_path
-    from dragoman.bindings.console import being_built
     from dragoman.store.open import note_server
 
     config = listening.config
@@ -177,8 +176,16 @@ def _report(listening: "ListeningServer", agents: Sequence["Runner"], place: "Su
         token, token_file = "", token_path(config.store, config.port)
     show = _print if place is None else place.report
     asks_callers, command = listening.asks_callers, program()
-    known = {"asks_callers": asks_callers, "console_built": not (config.console and being_built())}
+    known = {"asks_callers": asks_callers, "console_built": not (config.console and _building_console())}
     show(banner(config, agents, token=token, token_file=token_file, command=command, **known))
+
+
+def _building_console() -> bool:
+    """Whether a build of the console is under way. This program may be without one."""
+    from dragoman.bindings.optional import load_optional
+
+    console = load_optional("dragoman.bindings.console")
+    return console is not None and bool(console.being_built())
 
 
 def _print(text: str) -> None:
