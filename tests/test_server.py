@@ -12,6 +12,7 @@ import threading
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -284,7 +285,9 @@ async def test_the_sweep_goes_on_until_nothing_is_left_and_outlives_a_store_that
     config = replace(CONFIG, task_retention=timedelta(seconds=2), log_retention=None)
     swept: Any = store  # a part of a store
     swept.replicas = LocalReplicas(SystemClock())
-    sweeper = asyncio.create_task(sweep(swept, SystemClock(), config, Job(swept, "sweep", lambda: "r1")))
+    sweeper = asyncio.create_task(
+        sweep(swept, SystemClock(), config, Job(swept, "sweep", SimpleNamespace(replica_id="r1")))
+    )
     async with asyncio.timeout(DEADLINE_S):
         await store.clean.wait()
     await asyncio.sleep(0)

@@ -24,8 +24,15 @@ async def opened(*, shared: bool) -> AsyncIterator[tuple[Store, SetClock]]:
         await store.close()
 
 
+class Process:
+    """A process with the replica of an id."""
+
+    def __init__(self, replica_id: str) -> None:
+        self.replica_id = replica_id
+
+
 def job(store: Store, replica: str, name: str = "sweep") -> Job:
-    return Job(store, name, lambda: replica, 10)
+    return Job(store, name, Process(replica), 10)
 
 
 async def test_one_replica_has_a_job_and_keeps_it() -> None:
@@ -61,12 +68,12 @@ async def test_the_job_of_a_replica_that_is_gone_is_free_at_once() -> None:
 
 async def test_a_replica_that_was_fenced_has_a_job_no_more_and_keeps_one_under_its_new_id() -> None:
     async with opened(shared=True) as (store, _):
-        mine = "r1"
-        one, other = Job(store, "sweep", lambda: mine, 10), job(store, "r2")
+        process = Process("r1")
+        one, other = Job(store, "sweep", process, 10), job(store, "r2")
         assert await one.take()
         await store.replicas.leave("r1")
         assert await other.take()
-        mine = "r3"
+        process.replica_id = "r3"
         assert not await one.take()
         await store.replicas.leave("r2")
         assert await one.take()

@@ -5,7 +5,7 @@ breaks if two do it for a moment.
 """
 
 import asyncio
-from collections.abc import Callable
+from typing import Protocol
 
 from dragoman.store.api import Store
 
@@ -13,16 +13,22 @@ LEASE_S = 180.0
 """How long a job stays with a replica that is alive and says nothing more."""
 
 
+class Member(Protocol):
+    """What makes this process a replica: the engine."""
+
+    @property
+    def replica_id(self) -> str:
+        """The id of the replica, which is another one after it was fenced."""
+        ...
+
+
 class Job:
-    """A job by its name. On a store that no other process writes to, it is always ours.
+    """A job by its name. On a store that no other process writes to, it is always ours."""
 
-    `replica` returns the id of this process's replica, which is another one after it was fenced.
-    """
-
-    def __init__(self, store: Store, name: str, replica: Callable[[], str], lease_s: float = LEASE_S) -> None:
+    def __init__(self, store: Store, name: str, member: Member, lease_s: float = LEASE_S) -> None:
         self._store = store
         self._key = f"job/{name}"
-        self._replica = replica
+        self._member = member
         self._lease_s = lease_s
         self._owner = ""
         """The replica that took the job here last."""
@@ -33,7 +39,7 @@ class Job:
         """Whether this replica does the job now: it did before, or nobody who is alive does. Raises StoreError."""
         if not self._store.replicas.shared:
             return True
-        now_s, replica = asyncio.get_running_loop().time(), self._replica()
+        now_s, replica = asyncio.get_running_loop().time(), self._member.replica_id
         if now_s < self._until_s and replica == self._owner:
             return True
         self._until_s = float("-inf")

@@ -193,8 +193,8 @@ class _Server:
         """Start the work that goes on beside the requests, and return it. Reloading stops by itself."""
         config, assembly, opened = self.config, self.assembly, self.assembly.opened
         store, engine = opened.store, assembly.engine
-        sweeping = Job(store, "sweep", lambda: engine.replica_id)
-        sweeping_files = Job(store, "sweep of files", lambda: engine.replica_id, 2 * SWEEP_EVERY_S)
+        sweeping = Job(store, "sweep", engine)
+        sweeping_files = Job(store, "sweep of files", engine, 2 * SWEEP_EVERY_S)
         figures, served = engine.operated.figures, assembly.lifetimes.served
         jobs: dict[str, Callable[[], Coroutine[None, None, None]]] = {
             "sweep": partial(sweep, store, store.clock, config, sweeping),
