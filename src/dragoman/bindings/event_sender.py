@@ -16,7 +16,7 @@ from dragoman.bindings.http import EventsResponse, Receive, Send, wait_until_gon
 from dragoman.bindings.http1.exchange import AsgiExchange
 from dragoman.bindings.request import Header
 from dragoman.bindings.streams import Batches, Streams
-from dragoman.bindings.timer_wheel import Bucket, Timed
+from dragoman.bindings.timer_wheel import Bucket
 from dragoman.bindings.traffic import StreamVisit
 from dragoman.dialects import sse
 
@@ -73,7 +73,7 @@ class EventSender:
         self._visit = visit
         self._key = key
         self._exchange = exchange
-        self._bucket: Bucket[Timed] | None = None
+        self._bucket: Bucket | None = None
         """The place in the wheel of keep-alives, while the stream is parked."""
         self._due_s = 0.0
         """When the reader has to be sent something, a loop time. Events that show it nothing do not change it."""

@@ -174,7 +174,13 @@ class Parameters(Struct, frozen=True):
 class RepeatedHeaders(dict[bytes, bytes]):
     """The headers of a request that come again with the next ones of its connection, and what was read of them."""
 
-    parameters: Parameters | None = None
+    _parameters: Parameters | None = None
+
+    def parameters_of(self, request: Request) -> Parameters:
+        """The parameters of one of the requests, which has no query. They are read once."""
+        if self._parameters is None:
+            self._parameters = _read_parameters(request, self)
+        return self._parameters
 
 
 def read_parameters(request: Request) -> Parameters:
@@ -186,9 +192,7 @@ def read_parameters(request: Request) -> Parameters:
     headers = request.headers
     if type(headers) is not RepeatedHeaders or request.query:
         return _read_parameters(request, headers)
-    if headers.parameters is None:
-        headers.parameters = _read_parameters(request, headers)
-    return headers.parameters
+    return headers.parameters_of(request)
 
 
 def _read_parameters(request: Request, headers: Mapping[bytes, bytes]) -> Parameters:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from dragoman.bindings.timer_wheel import Timed, TimerWheel
+from dragoman.bindings.timer_wheel import TimerWheel
 from dragoman.dialects import sse
 from dragoman.dialects.api import Dialect
 from dragoman.engine.handler import Direct, Snapshot, Stream, StreamItem, Waker
@@ -84,7 +84,7 @@ class Streams:
         self.open = 0
         self.readers_cut = 0
         self.keepalive_s = keepalive_s
-        self.wheel: TimerWheel[Timed] = TimerWheel(keepalive_s)
+        self.wheel: TimerWheel = TimerWheel(keepalive_s)
         """The streams that are parked, by the time of their next keep-alive."""
         self._by_key: dict[str, set[Batches]] = {}
         self._snapshots: WeakValueDictionary[tuple[str, int, str, int | None, bool], EncodedSnapshot] = (

@@ -6,7 +6,7 @@ takes a place in a set, where a timer of its own takes half a kilobyte.
 
 import asyncio
 import math
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 TURNS = 64
 """A turn of the wheel is at most this part of the time that things wait, so that they are looked at little late."""
@@ -29,24 +29,22 @@ class Timed(Protocol):
         ...
 
 
-T = TypeVar("T", bound=Timed)
-
-Bucket = set[T]
+Bucket = set[Timed]
 """The things that have their time in one turn of the wheel. Whoever leaves the wheel is discarded from it."""
 
 
-class TimerWheel(Generic[T]):
+class TimerWheel:
     """Things that wait, by the turn in which their time comes. Most of them wait for `wait_s`."""
 
     def __init__(self, wait_s: float) -> None:
         self._turn_s = min(TURN_MAX_S, wait_s / TURNS) or TURN_MAX_S
-        self._buckets: dict[int, Bucket[T]] = {}
+        self._buckets: dict[int, Bucket] = {}
         self._timer: asyncio.Handle | None = None
         self._turn = 0
         """The turn for which the timer is set. During a look none is set: it is set after that, for the first turn."""
         self._looking = False
 
-    def add(self, thing: T, at_s: float) -> Bucket[T]:
+    def add(self, thing: Timed, at_s: float) -> Bucket:
         """Look at `thing` at a time of the loop's clock. Returns the bucket from which it can be discarded."""
         turn = math.ceil(at_s / self._turn_s)
         bucket = self._buckets.get(turn)

@@ -132,7 +132,7 @@ class HttpTransport:
                     raise error
                 if batch:
                     if position is not None:
-                        position.over = opened.over
+                        position.note_batch(over=opened.over)
                     yield batch
         except EgressError as error:
             raise no_answer(error, "idle_s") from error

@@ -241,7 +241,7 @@ class TaskStream:
                 fold.add(update)
                 news.append(update)
             if event_id:  # without one, the id before it counts
-                position.id = event_id
+                position.move(event_id)
             if not first and type(update) is not ArtifactUpdate and self._complete:
                 break
         if news and self._state.attempt:

@@ -92,6 +92,14 @@ class StreamPosition:
         """A stream begins that goes on from here: its end has yet to come."""
         self.retry_ms, self.over = None, False
 
+    def move(self, event_id: str) -> None:
+        """The event has been reported, and has this id."""
+        self.id = event_id
+
+    def note_batch(self, *, over: bool) -> None:
+        """A batch begins, after which nothing comes if that is `over`."""
+        self.over = over
+
     def note_end(self, retry_ms: int | None) -> None:
         """The stream has ended, and the server asked for this delay."""
         self.retry_ms = retry_ms

@@ -140,7 +140,8 @@ class KnownHead(Struct):
         return body if digits.isdigit() and int(digits) == len(data) - body else 0
 
     def headers_of(self, length: bytes) -> tuple[list[Header], dict[bytes, bytes]]:
-        """The headers of a request with this head and that Content-Length."""
+        """The headers of a request that comes again with this head, and that Content-Length."""
+        self.hits += 1
         if length != self.headers[b"content-length"]:
             self.headers = RepeatedHeaders({**self.headers, b"content-length": length})
             self.header_list = [(name, self.headers[name]) for name, _ in self.header_list]
@@ -230,7 +231,7 @@ class Connections:
         self.open: set[ServerConnection] = set()
         self.tasks: dict[AsgiExchange, asyncio.Task[None]] = {}
         """The calls of the application. Each leaves when it ends: a callback for that would cost a turn of the loop."""
-        self.wheel: TimerWheel[ServerConnection] = TimerWheel(keep_alive_s)
+        self.wheel: TimerWheel = TimerWheel(keep_alive_s)
         """The connections that are idle, by the time at which they are looked at."""
         self.context = copy_context()
         """The context in which answers that were parked go on. Whoever wakes one has a context of its own."""
@@ -241,6 +242,12 @@ class Connections:
         self.closing = False
         self.none_left = asyncio.Event()
         """Set once the listener is closing and has no connection."""
+
+    def arrived_at(self, server: Address | None) -> Address | None:
+        """Note the address at which a connection arrives. Returns an equal one that many connections share."""
+        if server != self.server:
+            self.server = server
+        return self.server
 
     def set_date(self, value: str) -> None:
         """Take the Date of all answers from now on."""
@@ -351,7 +358,7 @@ class ServerConnection(asyncio.Protocol):
         self._reading = True
         self.write_paused = False
         self._drained: tuple[asyncio.Future[None], ...] = ()
-        self._bucket: Bucket[ServerConnection] | None = None
+        self._bucket: Bucket | None = None
         """The place in the wheel, which will look at `_head_until`."""
         self._stalled: asyncio.TimerHandle | None = None
         """Will check whether the reader has taken anything since; set while data waits for the reader."""
@@ -376,10 +383,7 @@ class ServerConnection(asyncio.Protocol):
                 transport.abort()
                 return
         self._client = _address(transport.get_extra_info("peername"))
-        server = _address(transport.get_extra_info("sockname"))
-        if server != self._shared.server:
-            self._shared.server = server
-        self._server = self._shared.server
+        self._server = self._shared.arrived_at(_address(transport.get_extra_info("sockname")))
         self._scheme = "https" if transport.get_extra_info("sslcontext") else "http"
         self._shared.open.add(self)
         self._expect_head()
@@ -462,7 +466,6 @@ class ServerConnection(asyncio.Protocol):
 
     def _recognise(self, known: KnownHead, data: bytes, body: int) -> None:
         """Answer a request whose head is known, and whose body begins at `body`."""
-        known.hits += 1
         header_list, headers = known.headers_of(data[len(known.before) : body - len(known.after)])
         exchange = self._newest = AsgiExchange(
             self,
