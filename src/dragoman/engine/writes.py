@@ -19,6 +19,7 @@ A write that is in doubt or overtaken keeps its turn.
 
 import logging
 from asyncio import Future, Task, get_running_loop, wait
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum, auto
@@ -202,8 +203,8 @@ class WriteQueue(Generic[P]):
         self.read_back = False
         """Whether the write that lands now is read from the store, with what stands before it."""
         self._store = store
-        self._waiting: tuple[Write[P] | Turn[P], ...] = ()
-        """Those whose turn comes later, in order. Few tasks have any: an empty deque takes 760 bytes."""
+        self._waiting: deque[Write[P] | Turn[P]] | None = None
+        """Those whose turn comes later, in order, if any: few tasks have some, and an empty deque takes 760 bytes."""
         self._reading: Task[None] | None = None
         self._append: Append | None = None
         """The write whose turn it is, as it was decided."""
@@ -253,7 +254,7 @@ class WriteQueue(Generic[P]):
         """As `append`, without waiting: `landed` gets the outcome."""
         write = Write(prefix, decide, landed)
         if self.busy:
-            self._waiting += (write,)
+            self._add(write)
             return
         self._begin(write)
         if not self.busy:
@@ -279,7 +280,7 @@ class WriteQueue(Generic[P]):
         """
         turn = Turn(prefix)
         mine = turn.begun
-        self._waiting += (turn,)
+        self._add(turn)
         if not self.busy:
             self._next(prefix)
         try:
@@ -292,14 +293,20 @@ class WriteQueue(Generic[P]):
 
     # -- the turns ---------------------------------------------------------------------------------------------------
 
+    def _add(self, later: Write[P] | Turn[P]) -> None:
+        if self._waiting is None:
+            self._waiting = deque()
+        self._waiting.append(later)
+
     def _next(self, prefix: P) -> None:
         """Begin the oldest queued write, or report that none is left."""
         while not self.busy:
-            if not self._waiting:
+            if self._waiting is None:
                 prefix.rest()
                 return
-            first, *later = self._waiting
-            self._waiting = tuple(later)
+            first = self._waiting.popleft()
+            if not self._waiting:
+                self._waiting = None
             if isinstance(first, Write):
                 self._begin(first)
             elif not first.begun.done():  # else the waiter for this turn was cancelled, or has stopped waiting
@@ -408,7 +415,7 @@ class WriteQueue(Generic[P]):
         if (stalled := self.stalled) is not None:
             unknown = OutcomeUnknown(str(error))
             write.land(unknown)
-            for waiting in self._waiting:
+            for waiting in tuple(self._waiting or ()):
                 if isinstance(waiting, Write):
                     waiting.land(unknown)
                 elif not waiting.begun.done():
