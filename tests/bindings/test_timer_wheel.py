@@ -20,7 +20,7 @@ class Waiting:
 
 @in_virtual_time
 async def test_everything_is_looked_at_once_after_its_time_and_within_a_turn() -> None:
-    wheel: TimerWheel[Waiting] = TimerWheel(WAIT_S)
+    wheel: TimerWheel = TimerWheel(WAIT_S)
     times_s = [3.0, 0.1, 7.7, 0.5, 0.1, 2.999, 40.0]
     waiting = [Waiting() for _ in times_s]
     for one, at_s in zip(waiting, times_s, strict=True):
@@ -33,10 +33,10 @@ async def test_everything_is_looked_at_once_after_its_time_and_within_a_turn() -
 
 @in_virtual_time
 async def test_what_leaves_is_not_looked_at_and_what_comes_back_is() -> None:
-    wheel: TimerWheel[Waiting] = TimerWheel(WAIT_S)
+    wheel: TimerWheel = TimerWheel(WAIT_S)
 
     class Returning(Waiting):
-        bucket: Bucket[Waiting]
+        bucket: Bucket
 
         def look(self, now_s: float) -> None:
             super().look(now_s)
@@ -55,7 +55,7 @@ async def test_what_leaves_is_not_looked_at_and_what_comes_back_is() -> None:
 
 @in_virtual_time
 async def test_one_that_comes_back_later_holds_up_none_of_those_between() -> None:
-    wheel: TimerWheel[Waiting] = TimerWheel(WAIT_S)
+    wheel: TimerWheel = TimerWheel(WAIT_S)
 
     class Returning(Waiting):
         def look(self, now_s: float) -> None:
@@ -73,7 +73,7 @@ async def test_one_that_comes_back_later_holds_up_none_of_those_between() -> Non
 
 @in_virtual_time
 async def test_one_that_raises_holds_up_none_of_the_others() -> None:
-    wheel: TimerWheel[Waiting] = TimerWheel(WAIT_S)
+    wheel: TimerWheel = TimerWheel(WAIT_S)
     told: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
 
@@ -91,7 +91,7 @@ async def test_one_that_raises_holds_up_none_of_the_others() -> None:
 
 @in_virtual_time
 async def test_thousands_with_one_time_leave_the_loop_its_turns() -> None:
-    wheel: TimerWheel[Waiting] = TimerWheel(WAIT_S)
+    wheel: TimerWheel = TimerWheel(WAIT_S)
     looked: list[int] = []
 
     class Counted(Waiting):
