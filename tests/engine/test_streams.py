@@ -419,6 +419,27 @@ async def test_a_stopping_engine_ends_streams_with_the_hint_to_come_back() -> No
         assert (await h.get(task_id)).state is S.COMPLETED
 
 
+async def test_no_event_is_kept_in_memory_once_all_readers_are_parked() -> None:
+    steps = Steps(2)
+    async with house(Scripted(steps)) as h:
+        task_id = await h.at_work()
+        readers = [await h.open(Subscribe(id=task_id)) for _ in range(2)]
+        (task,) = h.engine.tasks.all()
+        steps.go.release()
+        for reader in readers:
+            while not any(isinstance(item, Logged) for item in await reader.next() or ()):
+                pass
+        newest = task.followers.newest
+        assert newest is not None
+        assert readers[0].park(Woken())
+        assert newest.after(task.seq - 1, 1, 1)
+        assert readers[1].park(Woken())
+        assert newest.after(task.seq - 1, 1, 1) is None
+        for reader in readers:
+            reader.close()
+        steps.all()
+
+
 async def test_a_stream_whose_log_went_ends_with_the_task() -> None:
     """A seq older than the oldest kept is answered with the snapshot and what follows."""
     steps = Steps(3)

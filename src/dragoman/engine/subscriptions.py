@@ -215,10 +215,10 @@ class Tail:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if recent.followers == 1:
-            recent.drop()
         self._waker = waker
         task.followers.park(task, self)
+        if recent.followers == task.followers.waiting:  # all readers wait, and have read all
+            recent.drop()
         return True
 
     def unpark(self) -> None:
