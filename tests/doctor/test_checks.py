@@ -54,6 +54,11 @@ def placed(place: str) -> Observations:
     return replace(HEALTHY, place=place)
 
 
+def redirected(url: str, to: str) -> Observations:
+    """An agent without a card, whose URL leads to another one."""
+    return Observations(agent="a", card_exchange=Exchange(url=url, status=307, headers={"location": to}))
+
+
 def test_an_agent_without_faults_has_no_red_and_no_yellow_finding() -> None:
     findings = judge_all(CHECKS, tls_at_noon := tls(60))
     assert tls_at_noon.public
@@ -82,6 +87,9 @@ CASES = [
     ("card-found", placed("https://agent.example/.well-known/agent.json"), ["yellow"]),
     ("card-found", placed("https://agent.example/cards/1.json"), ["grey"]),
     ("card-found", Observations(agent="a", tried=(("https://a/", "HTTP status 404"),)), ["red"]),
+    ("card-found", redirected("https://a/b", "https://a/b/"), ["red"]),
+    ("card-redirect", redirected("https://a/b", "/b/"), []),
+    ("card-redirect", redirected("https://a/agent.json", "/agent.json/"), ["red"]),
     ("card-type", HEALTHY, ["green"]),
     ("card-type", exchanged(content_type="text/html"), ["yellow"]),
     ("card-type", exchanged(content_type="application/a2a+json; charset=utf-8"), ["green"]),

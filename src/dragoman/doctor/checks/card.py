@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from msgspec import Struct
 
@@ -56,6 +56,8 @@ def _instead(seen: Observations) -> _Instead | None:
         return _not_found(seen)
     if 300 <= came.status < 400:
         to = came.headers.get("location", "nowhere")[:LOCATION_SHOWN]
+        if _only_adds_slash(came.url, to):
+            return _not_found(seen)
         fix = "serve the card itself at that path: clients need not follow redirects of it"
         if came.leads_to_login:
             fix = "let anybody read the card, without a session of a browser: except its path from the login"
@@ -74,6 +76,12 @@ def _instead(seen: Observations) -> _Instead | None:
         return _not_found(seen)
     told, fix = _unreadable(came)
     return _Instead("card-readable", f"{came.url}: {told}", fix)
+
+
+def _only_adds_slash(url: str, to: str) -> bool:
+    """Whether a redirect is one of a router that looks for a folder, and tells nothing of a card."""
+    asked, path = urlsplit(url).path, urlsplit(urljoin(url, to)).path
+    return path == asked + "/" and not asked.endswith(".json")
 
 
 def _not_found(seen: Observations) -> _Instead:
