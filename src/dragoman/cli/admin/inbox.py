@@ -30,7 +30,7 @@ COLUMNS = (
 @lists(limit=50, most=100_000)
 @with_server
 def inbox(place: TaskPlace, limit: int, cursor: str) -> Listing:
-    """List the tasks that wait for a person, with what they ask, the longest waiting first.
+    """List what waits for a person, the longest waiting first.
 
     QUESTION is what `dragoman admin tasks answer ID --question` takes, so that of two answers the first one counts.
     """
