@@ -7,11 +7,15 @@ import os
 import shlex
 import sys
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from dragoman.agents.program import launcher
 from dragoman.agents.program.agent import ProgramAgent, WorkClock
 from dragoman.config import Program
 from dragoman.engine.api import Ended
@@ -442,7 +446,11 @@ async def test_a_close_leaves_nothing_behind_that_was_started(bash: Made) -> Non
 async def test_a_spawner_whose_start_is_cut_off_is_waited_for_by_the_close(bash: Made, pause_s: float) -> None:
     def children() -> set[str]:
         """Also those that have ended, and that nobody has waited for."""
-        return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+        found: set[str] = set()
+        for thread in Path("/proc/self/task").iterdir():
+            with suppress(OSError):  # the thread has just ended
+                found.update((thread / "children").read_text().split())
+        return found
 
     agent, before = bash("echo hi"), children()
     starting = asyncio.create_task(agent.run(FakeRun(say("hi"))))
@@ -451,6 +459,32 @@ async def test_a_spawner_whose_start_is_cut_off_is_waited_for_by_the_close(bash:
     await asyncio.wait((starting,))
     await agent.close()
     assert children() <= before
+
+
+class Inline(ThreadPoolExecutor):
+    """Runs what it is given before it returns, so that a start has the same turns of the loop each time."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **keys: Any) -> "Future[Any]":
+        done: Future[Any] = Future()
+        done.set_result(function(*args, **keys))
+        return done
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_spawner_is_known_whichever_turn_of_its_start_is_canceled(
+    bash: Made, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    loop, spawned = asyncio.get_running_loop(), Mock(**{"poll.return_value": None})
+    loop.set_default_executor(Inline())
+    monkeypatch.setattr(launcher, "_start_spawner", lambda link: spawned)
+    agent = bash("echo hi")
+    starting = asyncio.create_task(agent.run(FakeRun(say("hi"))))
+    for _ in range(turns + 1):
+        await asyncio.sleep(0)
+    starting.cancel()
+    await asyncio.wait((starting,))
+    await agent.close()
+    spawned.wait.assert_called_once()
 
 
 async def test_a_program_that_is_not_there_fails_its_task_and_names_itself_to_the_log(made: Made) -> None:

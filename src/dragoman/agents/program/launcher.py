@@ -179,15 +179,20 @@ class Launcher:
         loop.add_reader(ours.fileno(), self._receive)
 
     async def _spawn(self, loop: asyncio.AbstractEventLoop, link: socket.socket) -> None:
-        """Start a spawner on a thread. Also where the caller is canceled, it is known before this returns."""
+        """Start a spawner on a thread. However often the caller is canceled, it is known before this returns."""
+        canceled: asyncio.CancelledError | None = None
         with link:
             spawning = loop.run_in_executor(None, _start_spawner, link)
-            try:
-                await asyncio.shield(spawning)
-            finally:
-                await asyncio.wait((spawning,))
-                if spawning.exception() is None:
-                    self._processes.append(spawning.result())
+            while not spawning.done():
+                try:
+                    await asyncio.wait((spawning,))
+                except asyncio.CancelledError as error:
+                    canceled = error
+        if spawning.exception() is None:
+            self._processes.append(spawning.result())
+        if canceled is not None:
+            raise canceled
+        spawning.result()
 
     def _send(self, order: Mapping[str, object], fds: Sequence[int]) -> None:
         self._unsent.append((msgspec.json.encode(order) + b"\n", fds))
