@@ -66,7 +66,7 @@ def _switching(
 
 
 DRAIN_AGENT = _switching(
-    "drainAgent", "drain", SwitchReason, "Let an agent take no new task. What it has goes on, answers and messages too."
+    "drainAgent", "drain", SwitchReason, "Let an agent take no new task. Its tasks go on, with answers and messages."
 )
 DISABLE_AGENT = _switching(
     "disableAgent", "disable", SwitchOrder, "Let an agent take nothing, and cancel what it works on or let that finish."
@@ -75,7 +75,7 @@ ENABLE_AGENT = _switching("enableAgent", "enable", SwitchReason, "Let an agent t
 
 _MEMBER = "/agents/{id}/members/{member}"
 DRAIN_MEMBER = _switching(
-    "drainMember", "drain", SwitchReason, "Give a member of an agent's pool no new task. What it has goes on.", _MEMBER
+    "drainMember", "drain", SwitchReason, "Give a member of an agent's pool no new task. Its tasks go on.", _MEMBER
 )
 DISABLE_MEMBER = _switching(
     "disableMember",

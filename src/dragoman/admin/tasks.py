@@ -229,7 +229,8 @@ class TaskAnswer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An answer to a task that waits for its caller: `parts`, or `approve`, true or false, if it asks for approval.
 
     `reason` goes into the task's log, and after a refusal to the agent. `question` is the id of the message that asks:
-    the answer counts only while that question is open. Whoever is too late is told who has answered it.
+    the answer counts only while that question is open. An answer that is
+    too late is refused, and its sender is told who has answered.
     """
 
     parts: tuple[AnswerPart, ...] = ()

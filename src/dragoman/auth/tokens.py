@@ -79,7 +79,7 @@ KID_MAX = 1000
 WRONG = "the token is not valid here"
 
 
-class FoundKey(Struct, frozen=True):
+class TrustedKey(Struct, frozen=True):
     """A key, and how long a token that it verifies may be accepted without asking for the key again."""
 
     key: Key
@@ -117,7 +117,7 @@ class Jwks:
         self._failed = False
         self._fetching = asyncio.Lock()
 
-    async def find(self, kid: str | None, algorithm: str) -> FoundKey | None:
+    async def find(self, kid: str | None, algorithm: str) -> TrustedKey | None:
         """The key with this id for this algorithm; without an id the only key for it. None if the issuer has none.
 
         Raises Unavailable if the issuer does not answer.
@@ -151,13 +151,13 @@ class Jwks:
             return True
         return now_ms - self._tried_ms >= (ASK_AGAIN_S if self._usable else RETRY_S) * 1000
 
-    def _match(self, kid: str | None, algorithm: str) -> FoundKey | None:
+    def _match(self, kid: str | None, algorithm: str) -> TrustedKey | None:
         if not self._usable:
             return None
         keys = [each.key for each in self._keys if algorithm in each.algorithms and kid in (None, each.kid)]
         if not keys or (kid is None and len(keys) > 1):
             return None
-        return FoundKey(keys[0], max(self._fresh_until_ms, self._clock.now_ms() + ASK_AGAIN_S * 1000))
+        return TrustedKey(keys[0], max(self._fresh_until_ms, self._clock.now_ms() + ASK_AGAIN_S * 1000))
 
     async def _fetch(self) -> None:
         """Fetch the keys. If that fails, the known ones stay."""

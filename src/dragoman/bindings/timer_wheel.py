@@ -30,7 +30,7 @@ class Timed(Protocol):
 
 
 Bucket = set[Timed]
-"""The things that have their time in one turn of the wheel. Whoever leaves the wheel is discarded from it."""
+"""The things that have their time in one turn of the wheel. A thing that leaves the wheel is discarded from it."""
 
 
 class TimerWheel:

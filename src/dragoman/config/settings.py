@@ -378,8 +378,8 @@ class Config(Struct, frozen=True, kw_only=True):
     secret_key: Annotated[
         str | None,
         TEXT,
-        "Key that seals the secrets of agents added by the API: 32 bytes in base64. Of several, separated by commas, "
-        "the first one seals. Better in the environment, or in secret_key_file.",
+        "Key that seals the secrets of agents added by the API: 32 bytes in base64. If there are several, "
+        "separated by commas, the first one seals. Better in the environment, or in secret_key_file.",
     ] = None
     secret_key_file: Annotated[str | None, TEXT, "File that holds nothing but that key, or several, one a line."] = None
     agents_api_allow_hosts: Annotated[

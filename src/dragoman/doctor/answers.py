@@ -14,7 +14,7 @@ from dragoman.dialects import sse
 from dragoman.dialects.cards import JSONRPC
 from dragoman.doctor.observation import Attempt, Exchange, HarmlessRequest
 from dragoman.doctor.protocol import SCHEMAS, V03_EVENTS
-from dragoman.doctor.schema import Fault, FaultKind
+from dragoman.doctor.schema import FaultKind, SchemaFault
 from dragoman.model.errors import InvalidAgentResponse
 
 _SHAPES = {
@@ -45,7 +45,7 @@ _ANY_ID = (HarmlessRequest.BROKEN_JSON, HarmlessRequest.UNKNOWN_VERSION)
 _NAMES = frozenset({"task", "message", "statusUpdate", "artifactUpdate"})
 
 
-def answer_faults(interface: Interface, asked: HarmlessRequest | Attempt, came: Exchange) -> Iterator[Fault]:
+def answer_faults(interface: Interface, asked: HarmlessRequest | Attempt, came: Exchange) -> Iterator[SchemaFault]:
     """Yield the faults of the answer to a request, or of each frame of a stream."""
     schema = SCHEMAS.get((interface.dialect, interface.binding))
     if schema is None or asked is HarmlessRequest.PREFLIGHT:
@@ -62,7 +62,7 @@ def answer_faults(interface: Interface, asked: HarmlessRequest | Attempt, came: 
         if rpc:
             if not document.keys() & {"result", "error"}:
                 if isinstance(asked, Attempt):
-                    yield Fault(FaultKind.ENVELOPE, "the answer", "has neither result nor error")
+                    yield SchemaFault(FaultKind.ENVELOPE, "the answer", "has neither result nor error")
                 continue
             yield from _envelope_faults(document, asked, came)
             result = document.get("result")
@@ -73,34 +73,34 @@ def answer_faults(interface: Interface, asked: HarmlessRequest | Attempt, came: 
                 yield from schema.faults(shape, result, "result" if rpc else "body")
 
 
-def _status_faults(came: Exchange) -> Iterator[Fault]:
+def _status_faults(came: Exchange) -> Iterator[SchemaFault]:
     """Yield the faults of an error over HTTP+JSON, which is a google.rpc.Status (A2A 1.0 §11.6)."""
     document = came.document
     if not isinstance(document, dict) or came.denied or came.status in (405, 429) or came.status >= 500:
         return
     error = document.get("error")
     if not isinstance(error, dict):
-        yield Fault(
+        yield SchemaFault(
             FaultKind.ENVELOPE, "the answer", f"has no `error`, but {', '.join(list(document)[:4]) or 'nothing'}"
         )
     elif not isinstance(error.get("code"), int):
-        yield Fault(FaultKind.ENVELOPE, "error.code", "is no whole number")
+        yield SchemaFault(FaultKind.ENVELOPE, "error.code", "is no whole number")
     elif not isinstance(error.get("message"), str):
-        yield Fault(FaultKind.ENVELOPE, "error.message", "is no text")
+        yield SchemaFault(FaultKind.ENVELOPE, "error.message", "is no text")
 
 
 def _is_error(document: dict[str, Any], *, rpc: bool) -> bool:
     return not rpc and isinstance(document.get("error"), dict)
 
 
-def _result_faults_03(shape: str, result: Any) -> Iterator[Fault]:
+def _result_faults_03(shape: str, result: Any) -> Iterator[SchemaFault]:
     """Yield the faults of a result of 0.3 over JSON-RPC, where a value says its kind itself (A2A 0.3 §6, §7)."""
     schema = SCHEMAS["0.3", JSONRPC]
     if shape in ("SendMessageResponse", "StreamResponse"):
         if not isinstance(result, dict):
-            yield Fault(FaultKind.VALUE, "result", "is not an object")
+            yield SchemaFault(FaultKind.VALUE, "result", "is not an object")
         elif "kind" not in result and len(result) == 1 and result.keys() & _NAMES:
-            yield Fault(FaultKind.OTHER_VERSION, "result", f"is wrapped in `{next(iter(result))}`, as in 1.0")
+            yield SchemaFault(FaultKind.OTHER_VERSION, "result", f"is wrapped in `{next(iter(result))}`, as in 1.0")
         else:
             kind = result.get("kind", result.get("type"))
             likely = "Task" if "status" in result and "id" in result else "Message"
@@ -111,28 +111,30 @@ def _result_faults_03(shape: str, result: Any) -> Iterator[Fault]:
         yield from schema.faults(shape, result, "result")
 
 
-def _envelope_faults(document: dict[str, Any], asked: HarmlessRequest | Attempt, came: Exchange) -> Iterator[Fault]:
+def _envelope_faults(
+    document: dict[str, Any], asked: HarmlessRequest | Attempt, came: Exchange
+) -> Iterator[SchemaFault]:
     """Yield the faults of a JSON-RPC response (JSON-RPC 2.0 §5)."""
     version = document.get("jsonrpc")
     if version != "2.0":
         told = "has no `jsonrpc`" if version is None else f"has the `jsonrpc` {version!r}"
-        yield Fault(FaultKind.ENVELOPE, "the answer", f'{told}, not "2.0"')
+        yield SchemaFault(FaultKind.ENVELOPE, "the answer", f'{told}, not "2.0"')
     if document.get("result") is not None and document.get("error") is not None:
-        yield Fault(FaultKind.ENVELOPE, "the answer", "has both result and error")
+        yield SchemaFault(FaultKind.ENVELOPE, "the answer", "has both result and error")
     error = document.get("error")
     if error is not None:
         code = error.get("code") if isinstance(error, dict) else None
         if not isinstance(code, int) or isinstance(code, bool):
-            yield Fault(FaultKind.ENVELOPE, "error.code", "is no whole number")
+            yield SchemaFault(FaultKind.ENVELOPE, "error.code", "is no whole number")
         elif not isinstance(error.get("message"), str):
-            yield Fault(FaultKind.ENVELOPE, "error.message", "is no text")
+            yield SchemaFault(FaultKind.ENVELOPE, "error.message", "is no text")
     given = came.request_id
     said = document.get("id")
     if given is None or (said is None and asked in _ANY_ID):
         return
     if said != given or type(said) is not type(given):
         told = f"is {said!r}, and that of the request is {given!r}" if "id" in document else "is missing"
-        yield Fault(FaultKind.ID, "id", told)
+        yield SchemaFault(FaultKind.ID, "id", told)
 
 
 def frames(came: Exchange) -> list[Any]:

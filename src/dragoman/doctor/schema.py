@@ -38,7 +38,7 @@ class FaultKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Fault(Struct, frozen=True):
+class SchemaFault(Struct, frozen=True):
     """A difference from the schema: where it is, and what is there, in words that follow the path."""
 
     kind: FaultKind
@@ -49,7 +49,7 @@ class Fault(Struct, frozen=True):
         return f"{self.path} {self.told}"
 
 
-class Member(Struct, frozen=True):
+class SchemaField(Struct, frozen=True):
     """A field: its kind, whether it is a list, whether it must be there, and whether it must then not be empty."""
 
     kind: str
@@ -61,7 +61,7 @@ class Member(Struct, frozen=True):
 class Shape(Struct, frozen=True):
     """A message: its fields by JSON name, and those of which exactly one is there."""
 
-    members: Mapping[str, Member]
+    members: Mapping[str, SchemaField]
     one_of: frozenset[str]
 
 
@@ -80,7 +80,7 @@ class Schema(Struct, frozen=True, kw_only=True):
     old_values: Mapping[str, str]
     zoned: bool
 
-    def faults(self, kind: str, value: Any, path: str) -> Iterator[Fault]:
+    def faults(self, kind: str, value: Any, path: str) -> Iterator[SchemaFault]:
         """Yield the differences of a value from a kind: a shape, an enum, a scalar, or a fixed word (`=task`)."""
         if kind in self.shapes:
             yield from self._shape_faults(kind, value, path)
@@ -88,47 +88,49 @@ class Schema(Struct, frozen=True, kw_only=True):
             yield from self._enum_faults(kind, value, path)
         elif kind.startswith("="):
             if value != kind[1:]:
-                yield Fault(FaultKind.VALUE, path, f"is {_shown(value)}, not {kind[1:]!r}")
+                yield SchemaFault(FaultKind.VALUE, path, f"is {_shown(value)}, not {kind[1:]!r}")
         elif told := _scalar_fault(kind, value, zoned=self.zoned):
-            yield Fault(FaultKind.VALUE, path, told)
+            yield SchemaFault(FaultKind.VALUE, path, told)
 
-    def _enum_faults(self, kind: str, value: Any, path: str) -> Iterator[Fault]:
+    def _enum_faults(self, kind: str, value: Any, path: str) -> Iterator[SchemaFault]:
         if isinstance(value, str) and value in self.enums[kind]:
             return
         if isinstance(value, str) and value in self.old_values:
             told = f"is {value!r}, which is how {self.other} writes {self.old_values[value]}"
-            yield Fault(FaultKind.OTHER_VERSION, path, told)
+            yield SchemaFault(FaultKind.OTHER_VERSION, path, told)
         else:
-            yield Fault(FaultKind.VALUE, path, f"is {_shown(value)}, which is no {kind}")
+            yield SchemaFault(FaultKind.VALUE, path, f"is {_shown(value)}, which is no {kind}")
 
-    def _shape_faults(self, kind: str, value: Any, path: str) -> Iterator[Fault]:
+    def _shape_faults(self, kind: str, value: Any, path: str) -> Iterator[SchemaFault]:
         shape = self.shapes[kind]
         if not isinstance(value, dict):
-            yield Fault(FaultKind.VALUE, path, f"is {_shown(value)}, not an object")
+            yield SchemaFault(FaultKind.VALUE, path, f"is {_shown(value)}, not an object")
             return
         if "result" in value and "result" not in shape.members:
-            yield Fault(FaultKind.WRAPPER, path, f"has a `result` of its own, where the {kind} belongs")
+            yield SchemaFault(FaultKind.WRAPPER, path, f"has a `result` of its own, where the {kind} belongs")
             return
         if shape.one_of and kind.endswith("Response") and not value.keys() & shape.one_of:
             yield from self._bare_faults(kind, value, path)
             return
         if kind == "Task" and value.keys() == {"task"}:
-            yield Fault(FaultKind.WRAPPER, path, "holds the task under `task`, where a bare Task belongs")
+            yield SchemaFault(FaultKind.WRAPPER, path, "holds the task under `task`, where a bare Task belongs")
             value, path = value["task"], f"{path}.task"
             if not isinstance(value, dict):
                 return
         there = value.keys() & shape.one_of
         if shape.one_of and len(there) > 1:
-            yield Fault(FaultKind.VALUE, path, f"has {' and '.join(sorted(there))}, of which one excludes the other")
+            yield SchemaFault(
+                FaultKind.VALUE, path, f"has {' and '.join(sorted(there))}, of which one excludes the other"
+            )
         names, faults = self._names(shape, value, path)
         yield from faults
         if shape.one_of and not there and not any(name in shape.one_of for name in names.values()) and not faults:
-            yield Fault(FaultKind.MISSING, path, f"has none of {', '.join(sorted(shape.one_of))}")
+            yield SchemaFault(FaultKind.MISSING, path, f"has none of {', '.join(sorted(shape.one_of))}")
         for name, member in shape.members.items():
             said = name if name in value else next((old for old, new in names.items() if new == name), "")
             yield from self._member_faults(member, value.get(said) if said else None, f"{path}.{name}", said)
 
-    def _names(self, shape: Shape, value: dict[str, Any], path: str) -> tuple[dict[str, str], list[Fault]]:
+    def _names(self, shape: Shape, value: dict[str, Any], path: str) -> tuple[dict[str, str], list[SchemaFault]]:
         """Return the members that other names stand for, and the faults of all names that the shape has not."""
         names: dict[str, str] = {}
         faults = []
@@ -139,48 +141,48 @@ class Schema(Struct, frozen=True, kw_only=True):
                 new = self.old_members[said]
                 names[said] = new
                 told = f"is a field of {self.other}" + (f", here {new}" if new else "")
-                faults.append(Fault(FaultKind.OTHER_VERSION, where, told))
+                faults.append(SchemaFault(FaultKind.OTHER_VERSION, where, told))
             elif meant := meant_name(said, absent):
                 names[said] = meant
-                faults.append(Fault(FaultKind.NAME, where, f"is written {meant}"))
+                faults.append(SchemaFault(FaultKind.NAME, where, f"is written {meant}"))
             else:
-                faults.append(Fault(FaultKind.UNKNOWN, where, "is not in the schema"))
+                faults.append(SchemaFault(FaultKind.UNKNOWN, where, "is not in the schema"))
         return names, sorted(faults, key=str)
 
-    def _member_faults(self, member: Member, value: Any, path: str, said: str) -> Iterator[Fault]:
+    def _member_faults(self, member: SchemaField, value: Any, path: str, said: str) -> Iterator[SchemaFault]:
         if value is None:
             if member.required:
-                yield Fault(FaultKind.MISSING, path, "is null" if said else "is missing")
+                yield SchemaFault(FaultKind.MISSING, path, "is null" if said else "is missing")
         elif member.many:
             if not isinstance(value, list):
-                yield Fault(FaultKind.VALUE, path, f"is {_shown(value)}, not a list")
+                yield SchemaFault(FaultKind.VALUE, path, f"is {_shown(value)}, not a list")
                 return
             if member.filled and not value:
-                yield Fault(FaultKind.MISSING, path, "is empty")
+                yield SchemaFault(FaultKind.MISSING, path, "is empty")
             for index, item in enumerate(value):
                 yield from self.faults(member.kind, item, f"{path}[{index}]")
         elif member.filled and value == "":
-            yield Fault(FaultKind.MISSING, path, "is empty")
+            yield SchemaFault(FaultKind.MISSING, path, "is empty")
         else:
             yield from self.faults(member.kind, value, path)
 
-    def _bare_faults(self, kind: str, value: dict[str, Any], path: str) -> Iterator[Fault]:
+    def _bare_faults(self, kind: str, value: dict[str, Any], path: str) -> Iterator[SchemaFault]:
         """Name the fault of a value that is not under its name, and those inside it."""
         shape = self.shapes[kind]
         named = next((name for name, signs in _SIGNS.items() if name in shape.one_of and value.keys() & signs), "")
         if "kind" in value and "kind" in self.old_members:
             told = f"is what {self.other} sends: {_shown(value['kind'])} as its kind, and not under a name"
-            yield Fault(FaultKind.OTHER_VERSION, path, told)
+            yield SchemaFault(FaultKind.OTHER_VERSION, path, told)
         elif named:
             bare = shape.members[named].kind
-            yield Fault(FaultKind.WRAPPER, path, f"is a bare {bare}, which belongs under `{named}`")
+            yield SchemaFault(FaultKind.WRAPPER, path, f"is a bare {bare}, which belongs under `{named}`")
             yield from self.faults(bare, value, path)
         elif meant := {said: new for said in value if (new := meant_name(said, sorted(shape.one_of)))}:
             for said, new in meant.items():
-                yield Fault(FaultKind.NAME, f"{path}.{said[:SHOWN]}", f"is written {new}")
+                yield SchemaFault(FaultKind.NAME, f"{path}.{said[:SHOWN]}", f"is written {new}")
             yield from self.faults(kind, {new: value[said] for said, new in meant.items()}, path)
         else:
-            yield Fault(FaultKind.WRAPPER, path, f"has none of {', '.join(sorted(shape.one_of))}")
+            yield SchemaFault(FaultKind.WRAPPER, path, f"has none of {', '.join(sorted(shape.one_of))}")
 
 
 _SIGNS = {
@@ -212,7 +214,9 @@ def make_schema(
         found = {match["name"]: match for match in map(_MEMBER.fullmatch, members.split()) if match}
         shapes[title.strip()] = Shape(
             {
-                name: Member(match["kind"] or "text", bool(match["many"]), bool(match["mark"]), match["mark"] == "!")
+                name: SchemaField(
+                    match["kind"] or "text", bool(match["many"]), bool(match["mark"]), match["mark"] == "!"
+                )
                 for name, match in found.items()
             },
             frozenset(name for name, match in found.items() if match["one"]),

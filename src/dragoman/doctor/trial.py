@@ -18,7 +18,7 @@ from dragoman.client.conversation import make_message
 from dragoman.client.errors import is_untaken
 from dragoman.doctor.observation import Attempt, AttemptOutcome
 from dragoman.doctor.tape import Tape
-from dragoman.doctor.webhook import Webhook
+from dragoman.doctor.webhook import ProbeWebhook
 from dragoman.model.errors import A2AError
 from dragoman.model.operations import (
     CancelTask,
@@ -105,7 +105,7 @@ class Trial:
         streams: bool,
         subscribes: bool = True,
         official: bool = True,
-        webhook: Webhook | None = None,
+        webhook: ProbeWebhook | None = None,
     ) -> None:
         self.outcomes: dict[Attempt, AttemptOutcome] = {}
         self._connection = connection
@@ -238,7 +238,7 @@ class Trial:
                 self._ask(self._connection, DeletePushConfig(task_id=task_id, id=came.task_id or hook_id))
             )
 
-    async def _await_call(self, webhook: Webhook) -> None:
+    async def _await_call(self, webhook: ProbeWebhook) -> None:
         """Send a message with a webhook, and wait for its call."""
         config = PushConfig(id=str(uuid4()), url=webhook.url)
         message = make_message(self._wish.text)

@@ -15,7 +15,7 @@ LINE_BYTES_MAX = 1024
 """The longest first line of a call."""
 
 
-class Webhook(Protocol):
+class ProbeWebhook(Protocol):
     """A webhook at `url`."""
 
     url: str
@@ -25,7 +25,7 @@ class Webhook(Protocol):
         ...
 
 
-Listen = Callable[[str], AbstractAsyncContextManager[Webhook | None]]
+Listen = Callable[[str], AbstractAsyncContextManager[ProbeWebhook | None]]
 """Opens a webhook that an agent at a host can call; None if there can be none."""
 
 
@@ -84,7 +84,7 @@ class _Caller(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def open_webhook(host: str) -> AsyncGenerator[Webhook | None, None]:
+async def open_webhook(host: str) -> AsyncGenerator[ProbeWebhook | None, None]:
     """Listen for the calls of an agent at `host` until the block ends; None if this machine has no address for it."""
     address = await local_address(host)
     if address is None:

@@ -13,7 +13,7 @@ LEASE_S = 180.0
 """How long a job stays with a replica that is alive and says nothing more."""
 
 
-class Member(Protocol):
+class JobHolder(Protocol):
     """What makes this process a replica: the engine."""
 
     @property
@@ -25,7 +25,7 @@ class Member(Protocol):
 class Job:
     """A job by its name. On a store that no other process writes to, it is always ours."""
 
-    def __init__(self, store: Store, name: str, member: Member, lease_s: float = LEASE_S) -> None:
+    def __init__(self, store: Store, name: str, member: JobHolder, lease_s: float = LEASE_S) -> None:
         self._store = store
         self._key = f"job/{name}"
         self._member = member

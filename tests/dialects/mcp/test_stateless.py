@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 from dragoman.dialects.mcp import names, stateless
 from dragoman.dialects.mcp.questions import decode_response, forms_of, merge_forms, split_content
 from dragoman.dialects.mcp.schemas import find_violation
-from dragoman.dialects.mcp.stateless import RepeatedHeaders
+from dragoman.dialects.mcp.stateless import MirroredHeaders
 from dragoman.dialects.v03.fields import Fields
 from dragoman.model.errors import A2AError
 from dragoman.model.message import FORM_MEDIA_TYPE, Message, Part, Role
@@ -39,7 +39,7 @@ HEADER = some.none() | WORDS
 
 @given(OBJECTS, METHODS, HEADER, HEADER)
 def test_any_params_give_a_value_or_an_error(params: dict[str, Any], method: str, named: str, name: str) -> None:
-    fields, headers = Fields(params), RepeatedHeaders(named, method, name)
+    fields, headers = Fields(params), MirroredHeaders(named, method, name)
     terms = None
     with contextlib.suppress(A2AError):
         terms = stateless.decode_terms(method, fields, headers)

@@ -164,7 +164,7 @@ ROUTES: Mapping[tuple[str, ...], Mapping[str, Answer]] = {
     ("session",): {"GET": Console._show_session, "POST": Console._sign_in, "DELETE": Console._sign_out},
     ("sign-in",): {"GET": Console._show_offer},
 }
-"""What is answered below `/console` beside the pages, by path and method. GET comes first, and answers HEAD, too.
+"""The answers below `/console` beside the pages, by path and method. GET comes first, and answers HEAD, too.
 
 `provider.ROUTES` has the ways to an OpenID provider and back.
 """

@@ -234,7 +234,7 @@ class Connections:
         self.wheel: TimerWheel = TimerWheel(keep_alive_s)
         """The connections that are idle, by the time at which they are looked at."""
         self.context = copy_context()
-        """The context in which answers that were parked go on. Whoever wakes one has a context of its own."""
+        """The context in which answers that were parked go on. The code that wakes one has a context of its own."""
         self.server: Address | None = None
         """The address at which the last connection arrived: nearly all have the same."""
         self.retiring = False

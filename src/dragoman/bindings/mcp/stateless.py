@@ -47,7 +47,7 @@ from dragoman.dialects.mcp.param_headers import encode_param_headers
 from dragoman.dialects.mcp.questions import QuestionForm, build_answer, decode_response, forms_of, mark_of, question_of
 from dragoman.dialects.mcp.refusals import needs_tasks
 from dragoman.dialects.mcp.schemas import find_violation
-from dragoman.dialects.mcp.stateless import ClientTerms, RepeatedHeaders, StatelessCall, TaskUpdate
+from dragoman.dialects.mcp.stateless import ClientTerms, MirroredHeaders, StatelessCall, TaskUpdate
 from dragoman.dialects.mcp.stateless_results import ResultEncoder, build_fault, is_fault
 from dragoman.dialects.mcp.tools import Tool
 from dragoman.dialects.v03.fields import Fields
@@ -137,7 +137,7 @@ class StatelessMcp:
     async def _answer(
         self, request: HttpRequest, incoming: requests.ClientRequest, fields: Fields
     ) -> HttpResponse | EventsResponse:
-        headers = RepeatedHeaders(request.text(VERSION), request.text(METHOD), request.text(NAME))
+        headers = MirroredHeaders(request.text(VERSION), request.text(METHOD), request.text(NAME))
         terms = stateless.decode_terms(incoming.method, fields, headers)
         match incoming.method:
             case names.TOOLS_CALL:

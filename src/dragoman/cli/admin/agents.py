@@ -78,7 +78,7 @@ def drain(place: TaskPlace, agent: str, reason: str, form: str) -> None:
     """Let the agent with that ID take no new task.
 
     A member of its pool is ID/MEMBER.
-    What it has goes on: running tasks, answers to its questions, and messages to its tasks. Callers who begin a task
+    Its tasks go on: running tasks, answers to its questions, and messages to its tasks. Callers who begin a task
     are told that it is offline.
     """
     from dragoman.admin.switches import DRAIN_AGENT, DRAIN_MEMBER, SwitchReason

@@ -35,7 +35,7 @@ MAX_STATE = 4096
 """Longest `requestState` that is looked at: ours are shorter."""
 
 
-class RepeatedHeaders(Struct, frozen=True):
+class MirroredHeaders(Struct, frozen=True):
     """The headers that repeat fields of the body, as they came; None: not sent."""
 
     version: str | None
@@ -78,7 +78,7 @@ def is_stateless(fields: Fields) -> bool:
     return isinstance(meta, dict) and names.META_VERSION in meta
 
 
-def decode_terms(method: str, fields: Fields, headers: RepeatedHeaders) -> ClientTerms:
+def decode_terms(method: str, fields: Fields, headers: MirroredHeaders) -> ClientTerms:
     """Decode what a request says of itself, and compare it with its headers.
 
     Raises InvalidParams for what is missing, HeaderMismatch, or UnsupportedVersion.

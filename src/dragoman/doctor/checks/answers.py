@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dragoman.doctor.answers import answer_faults
 from dragoman.doctor.finding import Check, Color, Verdict
 from dragoman.doctor.observation import Attempt, Endpoint, Exchange, HarmlessRequest, Observations
-from dragoman.doctor.schema import Fault, FaultKind
+from dragoman.doctor.schema import FaultKind, SchemaFault
 
 FAULTS_SHOWN = 4
 
@@ -29,7 +29,7 @@ def exchanges(seen: Observations, endpoint: Endpoint) -> Iterator[tuple[Asked, E
                     yield attempt, came.exchange
 
 
-def faults_at(seen: Observations, endpoint: Endpoint) -> list[tuple[Asked, Exchange, Fault]]:
+def faults_at(seen: Observations, endpoint: Endpoint) -> list[tuple[Asked, Exchange, SchemaFault]]:
     """Return every fault of the answers of an endpoint, each with its exchange."""
     return [
         (asked, came, fault)
@@ -62,10 +62,10 @@ def _is_judged(seen: Observations, endpoint: Endpoint, *, of_schema: bool) -> bo
     return any(isinstance(each, Attempt) for each in asked) if of_schema else bool(asked)
 
 
-def _words(found: list[tuple[Asked, Exchange, Fault]]) -> str:
+def _words(found: list[tuple[Asked, Exchange, SchemaFault]]) -> str:
     """Name each fault once, with one of the requests whose answers have it."""
     by_fault: dict[tuple[str, str], list[str]] = {}
-    first: dict[tuple[str, str], Fault] = {}
+    first: dict[tuple[str, str], SchemaFault] = {}
     for asked, _, fault in found:
         same = (_INDEX.sub("", fault.path).rpartition(".")[2], _QUOTED.sub("", fault.told))
         by_fault.setdefault(same, []).append(asked.value.rstrip("*"))
