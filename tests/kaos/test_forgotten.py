@@ -1,9 +1,9 @@
 """A LocalTaskManager that nobody shut down."""
 
 import asyncio
-import threading
 
 from dragoman.kaos import LocalTaskManager
+from tests.kit.threads import running_threads
 
 
 async def shout(text: str) -> str:
@@ -11,10 +11,10 @@ async def shout(text: str) -> str:
 
 
 def test_an_event_loop_that_ends_takes_a_forgotten_manager_with_it() -> None:
-    before = set(threading.enumerate())
+    before = running_threads()
 
     async def forget() -> None:
         await LocalTaskManager(shout).send_message("hi")
 
     asyncio.run(forget())
-    assert set(threading.enumerate()) <= before
+    assert running_threads() <= before

@@ -10,6 +10,7 @@ import pytest
 
 from dragoman import Reject
 from dragoman.kaos import LocalTaskManager, Task, TaskManager, TaskState
+from tests.kit.threads import running_threads
 
 DEADLINE_S = 60.0
 
@@ -22,11 +23,6 @@ async def nothing_is_left() -> AsyncIterator[None]:
         yield
     assert {task for task in asyncio.all_tasks() if task.get_name() == "kaos tasks"} == set()
     assert running_threads() <= threads
-
-
-def running_threads() -> set[threading.Thread]:
-    """All but timers: the log of a server that an earlier test ran in this process starts one a minute."""
-    return {thread for thread in threading.enumerate() if not isinstance(thread, threading.Timer)}
 
 
 class Gate:

@@ -3,7 +3,6 @@
 import asyncio
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import apsw
@@ -16,6 +15,7 @@ from dragoman.store.open import open_store
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.connection import connect, locate
 from dragoman.store.sqlite.schema import SqliteMigration, migrate, migrations
+from tests.kit.threads import running_threads
 from tests.store.cases.bench import Bench, ending, new_task
 from tests.store.sqlite.connections import noted, writing
 
@@ -127,12 +127,12 @@ async def test_a_new_file_and_its_log_are_their_owners_only(tmp_path: Path) -> N
 
 
 async def test_no_thread_is_left_after_close() -> None:
-    before = set(threading.enumerate())
+    before = running_threads()
     async with Bench(lambda clock: open_store("memory:", clock), durable=False).store() as store:
         await store.create(new_task("t1"))
         await store.read("t1", 0, 1)
-        assert set(threading.enumerate()) - before
-    assert set(threading.enumerate()) == before
+        assert running_threads() - before
+    assert running_threads() == before
 
 
 async def test_a_store_that_is_not_open_says_so() -> None:
