@@ -35,7 +35,8 @@ FRAMEWORKS_QUICK := a2a-sdk a2a-sdk03 agno google-adk langgraph openai-agents py
 CONSOLE := src/dragoman/bindings/console/built
 # Without a Node that Vite runs on, the server runs all the same, and its console says how to build it.
 VITE_RUNS := const [major, minor] = process.versions.node.split(".").map(Number); process.exit(major > 20 || (major === 20 && minor >= 19) ? 0 : 1)
-CONSOLE_IF_NODE := $(if $(shell command -v npm >/dev/null && node -e '$(VITE_RUNS)' 2>/dev/null && echo yes),$(CONSOLE)/index.html)
+NODE := $(shell command -v npm >/dev/null && node -e '$(VITE_RUNS)' 2>/dev/null && echo yes)
+CONSOLE_IF_NODE := $(if $(NODE),$(CONSOLE)/index.html)
 
 PORT ?= 7870
 # 50051 for the usual port, and another one for each other port, so that a second server finds its own.
@@ -53,26 +54,28 @@ WORKERS ?= -n $(shell echo $$(( $(CORES) > 3 ? 6 : $(CORES) * 2 ))) --dist loadf
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster console test-console-long pictures bench docs site surface compliance peers frameworks requirements clean
-.PHONY: test-proxies container dist
+.PHONY: test-proxies container dist console-dev test-console
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 setup: $(VENV)/.dev ## the environment in .venv, with everything that `check` and `test-fast` need
 
-check: $(VENV)/.dev ## formatting, lint, types, layers, lock files, tracked modules, public names: at most 30 s
+check: $(VENV)/.dev $(if $(NODE),console/node_modules/.ready) ## formatting, lint, types, layers, lock files, tracked modules, public names: at most 30 s
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy --strict $(TYPED)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/check_tree.py
 	PYTHONPATH=. $(BIN)/python scripts/surface.py --check
+	$(if $(NODE),cd console && npm run --silent lint,@echo "skipped: the console's code is checked with Node 20.19 or newer")
 
-format: $(VENV)/.dev ## format the code as `check` requires
+format: $(VENV)/.dev $(if $(NODE),console/node_modules/.ready) ## format the code as `check` requires
 	$(BIN)/ruff check --fix-only $(CODE)
 	$(BIN)/ruff format $(CODE)
+	$(if $(NODE),cd console && npm run --silent format)
 
-test: $(VENV)/.compiled peers frameworks docs console tests/console/node_modules/.ready ## everything CI runs: all tests, with the official clients as peers
+test: $(VENV)/.compiled peers frameworks docs console test-console tests/console/node_modules/.ready ## everything CI runs: all tests, with the official clients as peers
 	$(BIN)/pytest $(WORKERS) -m "not drill and not proxy" $(ARGS)
 	$(BIN)/pytest -m drill $(or $(ARGS),tests/drills) || test $$? = 5 # none of them was asked for
 
@@ -113,6 +116,12 @@ cluster: $(VENV)/.dev ## three replicas of the example agents on ports from PORT
 	@PYTHONPATH=. exec $(BIN)/python scripts/cluster.py --port $(PORT) --agents $(AGENTS) $(ARGS)
 
 console: $(CONSOLE)/index.html ## check the console's code, and build it into the package; needs Node 20.19 or newer
+
+console-dev: $(CONSOLE)/index.html ## the console with reload as its files change, before the server at DRAGOMAN_URL (http://127.0.0.1:7870)
+	@cd console && exec npm run --silent dev
+
+test-console: console/node_modules/.ready ## the tests of the console's parts that need no browser
+	cd console && npm run --silent test
 
 test-console-long: $(VENV)/.dev console tests/console/node_modules/.ready ## ten minutes of a task with 1,000 events a second in a real browser: frame times and memory; ARGS="--seconds 60"
 	PYTHONPATH=. $(BIN)/python scripts/console_long.py $(ARGS)
@@ -234,7 +243,7 @@ tests/peers/js/node_modules/.ready tests/peers/conformance/node_modules/.ready t
 console/openapi.json: $(shell find src/dragoman/admin src/dragoman/bindings/admin src/dragoman/bindings/remote src/dragoman/doctor src/dragoman/engine -name '*.py') $(VENV)/.core
 	$(BIN)/python scripts/admin_openapi.py $@
 
-$(CONSOLE)/index.html: console/openapi.json console/node_modules/.ready $(shell find console/src console/public -type f -not -name schema.d.ts) console/index.html console/vite.config.ts
+$(CONSOLE)/index.html: console/openapi.json console/node_modules/.ready $(shell find console/src console/public -type f -not -name schema.d.ts -not -name '*.test.ts') console/index.html console/vite.config.ts
 	cd console && npm run --silent types && npm run --silent check
 	cd console && npm run --silent build -- --outDir ../build/console --emptyOutDir
 	rm -rf $(CONSOLE) && mv build/console $(CONSOLE)

@@ -1,7 +1,8 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { svelte } from "@sveltejs/vite-plugin-svelte";
-import { defineConfig, type Plugin } from "vite";
+import type { Plugin } from "vite";
+import { defineConfig } from "vitest/config";
 
 /** Adds licenses.txt: the packages whose code is in the built files, each with the text of its licence. */
 function licenses(): Plugin {
@@ -26,6 +27,8 @@ function licenses(): Plugin {
   };
 }
 
+const target = process.env["DRAGOMAN_URL"] ?? "http://127.0.0.1:7870";
+
 // The server sends the files below /console, and nothing from elsewhere. Its policy allows no inline script or style.
 export default defineConfig({
   base: "/console/",
@@ -38,4 +41,16 @@ export default defineConfig({
     assetsInlineLimit: 0,
     reportCompressedSize: true,
   },
+  // `make console-dev`: the server answers everything but the pages, and sees its own address where the browser is.
+  server: {
+    host: "127.0.0.1",
+    proxy: {
+      "^/(?!console(/|$))|^/console/(session|sign-in|oidc)": {
+        target,
+        changeOrigin: true,
+        headers: { origin: target },
+      },
+    },
+  },
+  test: { include: ["src/**/*.test.ts"], environment: "node" },
 });

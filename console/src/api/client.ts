@@ -26,7 +26,11 @@ type Json<O extends keyof operations> = operations[O] extends {
 export type Answer<O extends keyof operations> = Json<O>;
 
 /** Read something. Fields of the query that are empty are left out. */
-export function get<O extends keyof operations>(path: string, query: Query = {}, signal?: AbortSignal): Promise<Json<O>> {
+export function get<O extends keyof operations>(
+  path: string,
+  query: Query = {},
+  signal?: AbortSignal,
+): Promise<Json<O>> {
   return call("GET", path + search(query), undefined, signal) as Promise<Json<O>>;
 }
 

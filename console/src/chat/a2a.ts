@@ -92,7 +92,9 @@ export async function* postForEvents(
     for (const block of blocks) {
       const lines = block.split(/\r?\n/);
       const field = (name: string): string[] =>
-        lines.filter((line) => line.startsWith(`${name}:`)).map((line) => line.slice(name.length + 1).replace(/^ /, ""));
+        lines
+          .filter((line) => line.startsWith(`${name}:`))
+          .map((line) => line.slice(name.length + 1).replace(/^ /, ""));
       const data = field("data").join("\n");
       if (data !== "") yield { name: field("event").at(-1) ?? "message", data };
     }

@@ -77,7 +77,8 @@ function textOf(request: SendRequest): string {
 function python(address: Address, request: SendRequest): string {
   const header = address.keyHeader;
   const kind = header === "Authorization" ? "BearerToken" : "ApiKey";
-  const headerName = header === null || header === "Authorization" || header === "x-api-key" ? "" : `, ${jsonOf(header)}`;
+  const headerName =
+    header === null || header === "Authorization" || header === "x-api-key" ? "" : `, ${jsonOf(header)}`;
   const credentials = header === null ? "" : `, credentials=${kind}(os.environ["KEY"]${headerName})`;
   const dialect = address.binding === "" ? `, dialect=${jsonOf(address.dialect)}` : "";
   const content = contentOf(request);

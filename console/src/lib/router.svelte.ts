@@ -61,7 +61,11 @@ export function taskHref(id: string): string {
   return href(`/tasks/${encodeURIComponent(id)}`);
 }
 
-export function conversationHref(one: { readonly context: string; readonly agent: string; readonly principal: string }): string {
+export function conversationHref(one: {
+  readonly context: string;
+  readonly agent: string;
+  readonly principal: string;
+}): string {
   const query = new URLSearchParams({ agent: one.agent, principal: one.principal });
   return href(`/conversations/${encodeURIComponent(one.context)}?${query}`);
 }

@@ -18,7 +18,9 @@ export function nameOf(text: string): string {
 
 /** Several sentences, whose line breaks count as blanks: their beginning, if they are long. */
 export function reportOf(text: string): string {
-  return cut(text, REPORT_CHARACTERS).replace(/[\t\n\r]+/g, " ").replace(HIDDEN, code);
+  return cut(text, REPORT_CHARACTERS)
+    .replace(/[\t\n\r]+/g, " ")
+    .replace(HIDDEN, code);
 }
 
 /** A whole name on one line. */

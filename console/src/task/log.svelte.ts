@@ -96,7 +96,7 @@ export class TaskLog {
   async follow(signal: AbortSignal): Promise<void> {
     let source: EventSource | undefined;
     let wake = (): void => undefined;
-    let fresh = false;
+    let fresh: boolean;
     try {
       while (!signal.aborted) {
         fresh = false;
@@ -162,7 +162,11 @@ export class TaskLog {
     this.#lengths = this.#lengths.slice(surplus);
     this.newest =
       surplus > 0
-        ? { before: before + surplus, base: base && fold(events.slice(0, surplus), base), events: events.slice(surplus) }
+        ? {
+            before: before + surplus,
+            base: base && fold(events.slice(0, surplus), base),
+            events: events.slice(surplus),
+          }
         : { before, base, events };
   }
 
@@ -210,7 +214,10 @@ export class TaskLog {
   async #readAround(seq: number, signal: AbortSignal): Promise<void> {
     const newest = seq > this.newest.before;
     const before = newest ? this.newest.before : Math.max(this.pruned, seq - Math.ceil(this.#stretch / 2));
-    const [base, events] = await Promise.all([this.#readBase(before, signal), newest ? [] : this.#readStretch(before, signal)]);
+    const [base, events] = await Promise.all([
+      this.#readBase(before, signal),
+      newest ? [] : this.#readStretch(before, signal),
+    ]);
     if (!newest) this.#earlier = { before, base, events };
     else if (this.newest.before === before) this.newest = { ...this.newest, base };
   }
@@ -223,11 +230,8 @@ export class TaskLog {
     const found: LogEvent[] = [];
     let after: number | null | undefined = before;
     while (found.length < this.#stretch && after != null) {
-      const page: { readonly events: readonly LogEvent[]; readonly next_after?: number | null } = await get<"readContent">(
-        `${this.#path}/content`,
-        { after, limit: LIMIT },
-        signal,
-      );
+      const page: { readonly events: readonly LogEvent[]; readonly next_after?: number | null } =
+        await get<"readContent">(`${this.#path}/content`, { after, limit: LIMIT }, signal);
       found.push(...page.events);
       after = page.next_after;
     }

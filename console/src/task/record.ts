@@ -143,7 +143,8 @@ function place(shown: readonly Shown[], event: LogEvent, artifact: Artifact): re
   const dropped = event.dropped ?? 0;
   const begun: Shown = { artifact, parts: artifact.parts, open, dropped, droppedParts: 0 };
   if (before === undefined) return [...shown, begun];
-  const placed = event.append === true ? grown({ ...before, dropped: before.dropped + dropped }, artifact.parts, open) : begun;
+  const placed =
+    event.append === true ? grown({ ...before, dropped: before.dropped + dropped }, artifact.parts, open) : begun;
   return shown.map((each, at) => (at === index ? placed : each));
 }
 

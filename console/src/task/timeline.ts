@@ -102,7 +102,8 @@ const SHORT_CHARACTERS = 160;
 export function outcome(event: LogEvent): { readonly text: string; readonly whole: boolean } {
   const parts = event.parts ?? [];
   const [first] = parts;
-  const whole = event.failure ?? (first && typeof first.text !== "string" && "data" in first ? jsonOf(first.data) : first?.text);
+  const whole =
+    event.failure ?? (first && typeof first.text !== "string" && "data" in first ? jsonOf(first.data) : first?.text);
   if (whole == null) return { text: first?.filename ?? (first ? "a file" : ""), whole: parts.length === 0 };
   const short = whole.length <= SHORT_CHARACTERS;
   return { text: short ? whole : `${whole.slice(0, SHORT_CHARACTERS)}…`, whole: short && parts.length <= 1 };

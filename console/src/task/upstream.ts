@@ -28,9 +28,12 @@ export function remarks(task: TreeTask, ours: State | null): readonly Remark[] {
   if (!upstream.known) add("The other server's own state was not noted: this is ours.");
   if (upstream.cancel) add(CANCELS[upstream.cancel], upstream.cancel !== "accepted");
   if (upstream.lost_at) add(`The connection was lost at ${clock(upstream.lost_at)}, and nothing has come since.`, true);
-  else if (upstream.followed_until) add(`It is not followed since our task ended, at ${clock(upstream.followed_until)}.`);
+  else if (upstream.followed_until)
+    add(`It is not followed since our task ended, at ${clock(upstream.followed_until)}.`);
   if (upstream.last_status_at) {
-    add(`Its first and last status, by its own clock: ${span(upstream.first_status_at ?? "", upstream.last_status_at)}.`);
+    add(
+      `Its first and last status, by its own clock: ${span(upstream.first_status_at ?? "", upstream.last_status_at)}.`,
+    );
   } else if (upstream.known) add("It sends no times.");
   if (task.member) add(`Member ${task.member} of the pool has it.`);
   if (task.history_at) add(`What was said before in the conversation is at ${task.history_at}.`, true);
@@ -40,7 +43,9 @@ export function remarks(task: TreeTask, ours: State | null): readonly Remark[] {
 
 /** The members of a pool that have not carried out a task, a sentence each. */
 export function attempts(task: TreeTask): readonly string[] {
-  return (task.attempts ?? []).map((each) => `${each.member} did not, at ${clock(each.at)}: ${each.why || each.reason}`);
+  return (task.attempts ?? []).map(
+    (each) => `${each.member} did not, at ${clock(each.at)}: ${each.why || each.reason}`,
+  );
 }
 
 /** A time, or two; the day of the second is left out if it is that of the first. */
