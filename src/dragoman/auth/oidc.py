@@ -38,7 +38,7 @@ from dragoman.auth.tokens import (
 )
 from dragoman.model.errors import Forbidden, TooManyRequests, Unauthorized, Unavailable
 from dragoman.model.ids import Clock
-from dragoman.net.errors import EgressError
+from dragoman.net.errors import BadUrl, EgressError
 from dragoman.net.target import Target, target
 from dragoman.store.api import StoreError
 from dragoman.store.shared import Shared
@@ -108,21 +108,26 @@ class BegunSignIn(Struct, frozen=True, array_like=True):
 
 class Vouched(Struct, frozen=True):
     """An operator, of a team or (empty) of the server, for whom the provider vouches until `ends_ms`, and the page to
-    go on with."""
+    go on with. `id_token` is the provider's word, by which it knows its own session again; empty if that cannot be ended."""
 
     principal: str
     ends_ms: int
     next: str
     team: str = ""
+    id_token: str = ""
 
 
 class _Metadata(Struct, frozen=True):
-    """The provider's metadata that are used (OpenID Connect Discovery 1.0 §3, RFC 9207 §3)."""
+    """The provider's metadata that are used (OpenID Connect Discovery 1.0 §3, RFC 9207 §3).
+
+    `end_session` is where a browser signs out (OpenID Connect RP-Initiated Logout 1.0 §2.1); empty: nowhere.
+    """
 
     authorization: str
     token: Target
     names_itself: bool
     posts_secret: bool
+    end_session: str
 
 
 class _IdClaims(Struct, frozen=True):
@@ -233,7 +238,20 @@ class ProviderSignIn:
             raise Forbidden("this sign-in has been used already: begin again")
         now_ms, life_ms = self._clock.now_ms(), self.provider.session_ms
         ends_ms = int(min(claims.exp * 1000, now_ms + LONGEST_MS)) if life_ms is None else now_ms + life_ms
-        return Vouched(f"oidc:{claims.sub}@{self.provider.issuer}", ends_ms, begun.next, team)
+        id_token = token.decode() if metadata.end_session else ""
+        return Vouched(f"oidc:{claims.sub}@{self.provider.issuer}", ends_ms, begun.next, team, id_token)
+
+    async def sign_out(self, id_token: str) -> str:
+        """The URL at which a browser ends its session at the provider; empty if the provider has none.
+
+        The provider shows its own page then: it would refuse to lead back to a page that is not registered there.
+        Raises Unavailable.
+        """
+        to = (await self._discover()).end_session
+        if not to:
+            return ""
+        asked = {"client_id": self.provider.client_id, **({"id_token_hint": id_token} if id_token else {})}
+        return f"{to}{'&' if '?' in to else '?'}{urlencode(asked)}"
 
     def _read_begun(self, kept: str | None) -> BegunSignIn:
         try:
@@ -356,6 +374,7 @@ class ProviderSignIn:
             posts_secret=isinstance(methods, list)
             and "client_secret_basic" not in methods
             and "client_secret_post" in methods,
+            end_session=_read_end_session(document.get("end_session_endpoint"), issuer),
         )
 
     def _is_issuer(self, said: str) -> bool:
@@ -370,6 +389,15 @@ class ProviderSignIn:
             yield
         finally:
             self._exchanging -= 1
+
+
+def _read_end_session(given: object, issuer: str) -> str:
+    """The URL, if a browser may be sent there: nobody is kept from signing in by a wrong one."""
+    try:
+        to = target(given) if isinstance(given, str) else None
+    except BadUrl:
+        return ""
+    return "" if to is None or (issuer.startswith("https:") and to.scheme != "https") else to.url
 
 
 def _digest(text: str) -> str:

@@ -19,6 +19,10 @@ from dragoman.store.path import is_shared, store_path
 log = logging.getLogger(__name__)
 
 BYTES = 32
+
+PREFIX = "dgo_"
+"""The beginning of every token, by which one of an earlier start is known as such."""
+
 SUFFIX = ".operator"
 LOOPBACK = "127.0.0.1"
 
@@ -28,7 +32,7 @@ LOGIN_HEADER = "x-dragoman-login"
 
 def new_token() -> str:
     """A fresh token."""
-    return f"dgo_{secrets.token_urlsafe(BYTES)}"
+    return f"{PREFIX}{secrets.token_urlsafe(BYTES)}"
 
 
 def token_path(store: str, port: int) -> Path | None:

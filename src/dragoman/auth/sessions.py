@@ -70,11 +70,15 @@ _SESSIONS = msgspec.json.Decoder(_Stored)
 
 
 class SignedIn(Struct, frozen=True):
-    """A session: its operator, the token that requests which change something must repeat, and its latest end."""
+    """A session: its operator, the token that requests which change something must repeat, and its latest end.
+
+    `vouched`: an OpenID provider has vouched for the operator.
+    """
 
     principal: Principal
     proof: str
     ends_ms: int
+    vouched: bool = False
 
 
 class _Checked(Struct, frozen=True):
@@ -200,7 +204,7 @@ def _ends_ms(stored: _Stored) -> int:
 
 
 def _signed_in(stored: _Stored, principal: Principal, secret: str) -> SignedIn:
-    return SignedIn(principal, _proof(secret), _ends_ms(stored))
+    return SignedIn(principal, _proof(secret), _ends_ms(stored), stored.key == BY_PROVIDER)
 
 
 def _place(secret: str) -> str:

@@ -166,6 +166,11 @@ class Callers:
         self._origins = Origins() if origins is None else origins
         self._parent = parent
 
+    @property
+    def required(self) -> bool:
+        """Whether every caller must authenticate: see `Authenticator.required`."""
+        return self._authenticator.required
+
     def known(self, request: Request) -> Principal | None:
         """The caller, if it can be identified without waiting; None: `identify` has to decide."""
         if self._parent is not None:

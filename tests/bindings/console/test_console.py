@@ -108,6 +108,19 @@ async def test_a_wrong_key_is_refused_and_sets_no_cookie(tmp_path: Path) -> None
         assert not list(http.cookie_jar)
 
 
+async def test_a_token_of_an_earlier_start_is_told_apart(tmp_path: Path) -> None:
+    store = sqlite_url(tmp_path)
+    async with server(store):
+        old = token_of(store)
+    async with server(store) as url, browser(url) as http:
+        status, refusal = await sign_in(http, old)
+        assert (status, "has a new token" in refusal["error"]["message"]) == (401, True), refusal
+        await make_key_for(store, AccessRole.OPERATOR)
+    async with server(store) as url, browser(url) as http:
+        status, refusal = await sign_in(http, old)
+        assert (status, "asks callers for keys now" in refusal["error"]["message"]) == (401, True), refusal
+
+
 async def test_only_an_operators_key_signs_in(tmp_path: Path) -> None:
     store = sqlite_url(tmp_path)
     operator = await make_key_for(store, AccessRole.OPERATOR)

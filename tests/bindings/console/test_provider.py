@@ -146,6 +146,29 @@ async def test_an_operator_of_the_provider_gets_a_session(site: Site, provider: 
     assert "tasks.list" in actions
 
 
+@pytest.mark.parametrize("long", [False, True])
+async def test_signing_out_leads_to_the_end_of_the_providers_session(
+    provider: OpenIdProvider, tmp_path: Path, long: bool
+) -> None:
+    provider.metadata = {"end_session_endpoint": f"{provider.url}/logout"}
+    if long:
+        provider.claims = {**provider.claims, "more": "x" * 4000}
+    config = settings_for(provider, sqlite_url(tmp_path), kept_port())
+    async with serving(config, [asking(question="which one?")]) as url, browser(url) as http:
+        kept = [cookie for cookie in (await sign_in(http)).headers.getall("set-cookie") if "dragoman-provider" in cookie]
+        assert [{"HttpOnly", "SameSite=Strict"} <= set(cookie.split("; ")) for cookie in kept] == [True]
+        async with http.get(SESSION) as who:
+            proof = {PROOF.decode(): (await who.json())["proof"]}
+        async with http.delete(SESSION, headers=proof) as answer:
+            to = urlsplit((await answer.json())["provider"])
+        assert f"{to.scheme}://{to.netloc}{to.path}" == f"{provider.url}/logout"
+        asked = parse_qs(to.query)
+        assert asked["client_id"] == [CLIENT]
+        assert ("id_token_hint" in asked) != long
+        assert not list(http.cookie_jar)
+        assert await status_of(http, SESSION) == 401
+
+
 async def test_over_tls_no_other_host_of_the_domain_can_set_the_cookie(
     provider: OpenIdProvider, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from dragoman.auth.authenticator import AUTHORIZATION, KEY_HEADERS
+from dragoman.auth.operator_token import PREFIX as TOKEN_PREFIX
 from dragoman.auth.sessions import OperatorSessions, SignedIn
 from dragoman.bindings.callers import Callers
 from dragoman.bindings.console.cookies import ConsoleCookie
@@ -36,6 +37,12 @@ NO_STORE: Header = (b"cache-control", b"no-store")
 
 SIGN_IN = "sign in: the session has ended"
 
+TOKEN_OLD = (
+    "this is not the token of the server that runs now, which has a new token since it started: follow the newest link "
+    "that it printed, or send what the file beside its store holds"
+)
+TOKEN_VOID = "the server asks callers for keys now, so that its token counts no more: send an operator's key"
+
 
 class Credential(Struct, frozen=True, forbid_unknown_fields=True):
     """An operator's key, or the token of a server that asks nobody."""
@@ -53,6 +60,12 @@ class SessionAnswer(Struct, frozen=True):
     proof: str
     ends_at: str
     team: str | UnsetType = UNSET
+
+
+class SignedOut(Struct, frozen=True):
+    """The session has ended. That at the OpenID provider ends at the URL `provider`."""
+
+    provider: str
 
 
 class Console:
@@ -134,8 +147,13 @@ class Console:
             raise InvalidParams("secret", "must be a key, as text: send it in a JSON object") from None
         headers = {KEY_HEADERS[0]: sent, b"host": request.headers.get(b"host", b"")}
         asking = Request("POST", headers, (), request.peer, route=request.route)
-        asking.principal = await self._callers.identify(asking)
-        self._callers.admit_operator(asking)
+        try:
+            asking.principal = await self._callers.identify(asking)
+            self._callers.admit_operator(asking)
+        except Unauthorized as refused:
+            if not sent.startswith(TOKEN_PREFIX.encode()):
+                raise
+            raise Unauthorized(TOKEN_VOID if self._callers.required else TOKEN_OLD, missing=True) from refused
         if (earlier := self._cookie.read(request)) is not None:
             await self._sessions.end(earlier)  # the browser forgets its secret now
         secret, session = await self._sessions.begin(asking.principal, given.secret.strip())
@@ -144,10 +162,17 @@ class Console:
 
     async def _sign_out(self, request: HttpRequest) -> HttpResponse:
         secret = self._cookie.read(request)
+        elsewhere: tuple[str, Header] | None = None
         if secret is not None and (session := await self._sessions.find(secret)) is not None:
             self._check_proof(request, session)
             await self._sessions.end(secret)
-        return HttpResponse(204, [NO_STORE, self._cookie.set(request, "")], b"")
+            if session.vouched and self._provider is not None:
+                elsewhere = await self._provider.sign_out(request)
+        headers = [NO_STORE, self._cookie.set(request, "")]
+        if elsewhere is None:
+            return HttpResponse(204, headers, b"")
+        url, forget = elsewhere
+        return json_response(200, msgspec.json.encode(SignedOut(url)), *headers, forget)
 
     def _check_proof(self, request: Request, session: SignedIn) -> None:
         sent = request.headers.get(PROOF, b"")

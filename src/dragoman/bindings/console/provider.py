@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 from msgspec import Struct
 
-from dragoman.auth.sessions import OperatorSessions
+from dragoman.auth.sessions import LONGEST_MS, OperatorSessions
 from dragoman.bindings.console.cookies import ConsoleCookie
 from dragoman.bindings.console.pages import SAFETY
 from dragoman.bindings.http import HttpRequest, HttpResponse
@@ -30,6 +30,12 @@ CALLBACK = "/console/oidc/callback"
 """The path of the redirect URI that is registered at the provider."""
 
 NO_STORE: Header = (b"cache-control", b"no-store")
+
+ID_TOKEN_BYTES_MAX = 3_500
+"""The longest ID token that is kept for the sign-out: browsers refuse cookies above 4,096 bytes (RFC 6265bis §5.6)."""
+
+NO_ID_TOKEN = "-"
+"""The value that stands for a longer one: the provider asks the browser's user then."""
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -59,6 +65,7 @@ class ProviderDoor:
         self._sessions = sessions
         self._notes = notes
         self._cookie = ConsoleCookie("dragoman-sign-in", "Lax", public_url, sign_in.lasts_s)
+        self._id_token = ConsoleCookie("dragoman-provider", "Strict", public_url, LONGEST_MS // 1000)
 
     @property
     def offer(self) -> ProviderOffer:
@@ -73,6 +80,20 @@ class ProviderDoor:
         if answer is None:
             raise NotFound("no such path of the console")
         return await answer(self, request, session)
+
+    async def sign_out(self, request: HttpRequest) -> tuple[str, Header] | None:
+        """Where the browser ends its session at the provider, and the header that makes it forget that session.
+
+        None if it has none there, or the provider cannot say where.
+        """
+        kept = self._id_token.read(request)
+        if kept is None:
+            return None
+        try:
+            url = await self._sign_in.sign_out("" if kept == NO_ID_TOKEN else kept)
+        except A2AError:
+            return None
+        return (url, self._id_token.set(request, "")) if url else None
 
     async def _begin(self, request: HttpRequest, _: ConsoleCookie) -> HttpResponse:
         try:
@@ -91,7 +112,11 @@ class ProviderDoor:
             return self._refuse(request, error)
         request.principal = signed_in.principal
         self._notes.note(Operator(signed_in.principal.id, request.peer), ACTION)
-        return _redirect(vouched.next, session.set(request, secret), self._cookie.set(request, ""))
+        cookies = [session.set(request, secret), self._cookie.set(request, "")]
+        if vouched.id_token:
+            kept = vouched.id_token if len(vouched.id_token) <= ID_TOKEN_BYTES_MAX else NO_ID_TOKEN
+            cookies.append(self._id_token.set(request, kept))
+        return _redirect(vouched.next, *cookies)
 
     def _refuse(self, request: HttpRequest, error: A2AError) -> HttpResponse:
         """A page that says why nobody is signed in; the browser forgets the sign-in that it had begun."""
