@@ -39,7 +39,7 @@ async def test_the_link_of_the_server_signs_in_and_leaves_no_token_in_the_addres
         await page.reload()
         await page.get_by_label("Operator's key").fill("dgo_wrong")
         await page.get_by_role("button", name="Sign in").click()
-        await expect(page.get_by_role("alert")).to_contain_text("only operators")
+        await expect(page.get_by_role("alert")).to_contain_text("has a new token")
         await page.get_by_label("Operator's key").fill(site.token)
         await page.keyboard.press("Enter")
         await page.get_by_role("heading", level=1, name="Overview").wait_for()

@@ -5,6 +5,7 @@ from secrets import token_bytes
 
 import pytest
 
+from dragoman.admin.audit import LIST_AUDIT, AuditQuery
 from dragoman.admin.keys import CREATE_KEY, LIST_KEYS, SHOW_KEY, KeyQuery, KeyRequest
 from dragoman.admin.logs import READ_LOG, LogQuery
 from dragoman.admin.table import QUESTIONS
@@ -49,6 +50,8 @@ async def test_what_a_user_read_or_changed_is_in_the_trail_but_for_quiet_questio
         ("operator:root", "keys.show", issued.key.id, ""),
         ("operator:root", "keys.show", "nobody", "NotFound"),
     ]
+    changes = await desk.answer(LIST_AUDIT, AuditQuery(reads=False))
+    assert [(each.action, each.reason) for each in changes.entries] == [("keys.create", ""), ("keys.show", "NotFound")]
 
 
 async def test_who_looks_for_a_task_that_is_not_there_is_in_the_trail(store: Store) -> None:

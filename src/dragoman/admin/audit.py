@@ -14,8 +14,8 @@ from dragoman.dialects.json_bounds import EXACT_MAX
 class AuditQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The newest entries that fit every field that is set, at most `limit`, before `cursor`. Times count from 1970.
 
-    `action` is an action, or the word before the dot of administrative ones. `text` is a part of any field. With
-    `forward` they are the oldest, after `cursor`.
+    Without `reads` an entry fits only if something was changed, or refused. `action` is an action, or the word before
+    the dot of administrative ones. `text` is a part of any field. With `forward` they are the oldest, after `cursor`.
     """
 
     principal: str | None = None
@@ -24,6 +24,7 @@ class AuditQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     agent: str | None = None
     text: Annotated[str, Meta(max_length=200)] | None = None
     refused: bool = False
+    reads: bool = True
     since_ms: Annotated[int, Meta(ge=0, le=EXACT_MAX)] = 0
     until_ms: Annotated[int, Meta(ge=0, le=EXACT_MAX)] | None = None
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 100

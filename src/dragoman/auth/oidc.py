@@ -108,7 +108,8 @@ class BegunSignIn(Struct, frozen=True, array_like=True):
 
 class Vouched(Struct, frozen=True):
     """An operator, of a team or (empty) of the server, for whom the provider vouches until `ends_ms`, and the page to
-    go on with. `id_token` is the provider's word, by which it knows its own session again; empty if that cannot be ended."""
+    go on with. `id_token` is the provider's word, by which it knows its own session again; empty if that has no end.
+    """
 
     principal: str
     ends_ms: int

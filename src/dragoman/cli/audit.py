@@ -47,6 +47,7 @@ WORDS: Mapping[str, Callable[[Any], str]] = {
     "--text", metavar="T", help="Only entries with this text in any field, such as a task, an address or a key's id."
 )
 @click.option("--refused", is_flag=True, help="Only refused actions.")
+@click.option("--changes", is_flag=True, help="Only changes and refusals, not what was only read.")
 @click.option(
     "--since", metavar="WHEN", help="Only since then: an age like 1h or 7d, or a time like 2026-11-20T07:00 (UTC)."
 )
@@ -62,6 +63,7 @@ def audit(
     agent: str | None,
     text: str | None,
     refused: bool,
+    changes: bool,
     since: str | None,
     until: str | None,
     everything: bool,
@@ -87,6 +89,7 @@ def audit(
         agent=agent,
         text=text,
         refused=refused,
+        reads=not changes,
         since_ms=0 if since is None else _moment_ms("--since", since, now_ms),
         until_ms=None if until is None else _moment_ms("--until", until, now_ms),
         limit=PAGE,

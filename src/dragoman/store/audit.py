@@ -40,7 +40,8 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
 class AuditFilter(Struct, frozen=True, kw_only=True):
     """The entries that fit every field that is set, from `since_ms` until before `until_ms`.
 
-    `members` selects those of a team. `action` is an action, or the word before the dot of administrative ones: `keys`.
+    `members` selects those of a team. Entries that allowed one of the actions `without` do not fit. `action` is
+    an action, or the word before the dot of administrative ones: `keys`.
     `text` is a part of any field, in whatever case of ASCII letters. No index answers it: entries are read one by one
     until the page is full, which takes 0.5 s for a million entries in SQLite and 1.5 s in PostgreSQL. An index of all
     groups of three letters would cost each audited call more than that is worth: 20 µs in SQLite (FTS5), 350 µs of the
@@ -56,6 +57,7 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
     since_ms: int = 0
     until_ms: int | None = None
     members: TeamMembers | None = None
+    without: tuple[str, ...] = ()
 
 
 class AuditPage(Struct, frozen=True):

@@ -155,7 +155,9 @@ async def test_signing_out_leads_to_the_end_of_the_providers_session(
         provider.claims = {**provider.claims, "more": "x" * 4000}
     config = settings_for(provider, sqlite_url(tmp_path), kept_port())
     async with serving(config, [asking(question="which one?")]) as url, browser(url) as http:
-        kept = [cookie for cookie in (await sign_in(http)).headers.getall("set-cookie") if "dragoman-provider" in cookie]
+        kept = [
+            cookie for cookie in (await sign_in(http)).headers.getall("set-cookie") if "dragoman-provider" in cookie
+        ]
         assert [{"HttpOnly", "SameSite=Strict"} <= set(cookie.split("; ")) for cookie in kept] == [True]
         async with http.get(SESSION) as who:
             proof = {PROOF.decode(): (await who.json())["proof"]}

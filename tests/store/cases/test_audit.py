@@ -61,6 +61,13 @@ async def test_entries_are_found_by_each_of_their_fields(bench: Bench) -> None:
         assert await found(since_ms=START_MS + 2000, until_ms=START_MS + 4000) == (refused, made)
         assert await found(principal="key:ann", action="SendMessage") == (sent,)
         assert await found(refused=True, agent="echo") == (refused,)
+        shown, hidden = (
+            replace(entry(8), action="tasks.show"),
+            replace(entry(9, reason="Forbidden"), action="tasks.show"),
+        )
+        await store.audit.write([shown, hidden])
+        assert await found(without=("tasks.list", "tasks.show")) == (sent, refused, made, near, hidden)
+        assert await found(without=("tasks",), action="tasks") == (shown, hidden)
         leaked, denied = replace(entry(5), key="leaked"), replace(entry(6, "key:ann", "Forbidden"), key="leaked")
         await store.audit.write([leaked, replace(entry(7), key="other"), denied])
         assert await found(key="leaked") == (leaked, denied)

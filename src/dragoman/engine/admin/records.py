@@ -4,10 +4,25 @@ Invariant: it only reads.
 """
 
 from dragoman.admin.audit import AuditLine, AuditLines, AuditQuery
+from dragoman.admin.table import QUESTIONS
+from dragoman.engine.handlers.admission import KINDS
+from dragoman.engine.handlers.audit import READS
 from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import timestamp
 from dragoman.store.api import Store
 from dragoman.store.audit import AuditEntry, AuditFilter
+
+OPERATORS_READS = (
+    action
+    for question in QUESTIONS
+    for action in (question.action, question.followed)
+    if isinstance(action, str) and action.endswith(READS) and not action.endswith(".export")
+)
+
+CALLERS_READS = (kind.action for kind in KINDS.values() if kind.action.startswith(("Get", "List", "Subscribe")))
+
+ONLY_READ = tuple(dict.fromkeys((*OPERATORS_READS, *CALLERS_READS)))
+"""The actions that change nothing. An export of all that is known of somebody is no everyday reading."""
 
 
 async def list_audit(store: Store, query: AuditQuery) -> AuditLines:
@@ -24,6 +39,7 @@ async def list_audit(store: Store, query: AuditQuery) -> AuditLines:
         refused=query.refused,
         since_ms=query.since_ms,
         until_ms=query.until_ms,
+        without=() if query.reads else ONLY_READ,
     )
     cursor = int(number) if number else None
     page = await store.audit.page(wanted, query.limit, cursor, forward=query.forward)

@@ -48,7 +48,9 @@ class AuditTable:
         """As the protocol says. Scans all entries if few match."""
         text = None if wanted.text is None else wanted.text.lower()
         times = wanted.since_ms, wanted.until_ms
-        filters = wanted.principal, wanted.action, wanted.agent, text, *times, wanted.key, *_range(wanted.members)
+        without = f" {' '.join(wanted.without)} " if wanted.without else None
+        fields = wanted.principal, wanted.action, wanted.agent, text, *times, wanted.key
+        filters = *fields, *_range(wanted.members), without
         if forward:
             rows = await self._statements.read("read_audit_forward", cursor or 0, limit, *filters, wanted.refused)
         else:

@@ -2,12 +2,13 @@
 
 -- name: audit_fits
 -- A condition on the entries of a page: by principal, action, agent and text in lower case, each null for all, by time, by the
--- id of the key, and by a range of principals.
+-- id of the key, by a range of principals, and without those that allowed one of the actions $12, each between two blanks.
 ($3::text IS NULL OR principal = $3) AND ($4::text IS NULL OR action = $4 OR strpos(action, $4 || '.') = 1)
     AND ($5::text IS NULL OR agent = $5) AND ($6::text IS NULL OR strpos(lower(concat_ws(' ', principal, action, agent, task_id,
         reason, peer, subject, key)), $6) > 0) AND at_ms >= $7 AND ($8::bigint IS NULL OR at_ms < $8)
     AND ($9::text IS NULL OR key = $9)
     AND ($10::text IS NULL OR (principal COLLATE "C" >= $10 AND principal COLLATE "C" <= $11))
+    AND ($12::text IS NULL OR FALSE(allowed) OR strpos($12, ' ' || action || ' ') = 0)
 
 -- name: read_audit
 -- The newest fitting entries before the entry $1, newest first, at most $2.
@@ -21,9 +22,9 @@ SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, s
 WHERE FALSE(allowed) AND entry < $1 AND PIECE(audit_fits) ORDER BY entry DESC LIMIT $2;
 
 -- name: read_audit_forward
--- The oldest fitting entries after the entry $1, oldest first; $12 says whether only refusals.
+-- The oldest fitting entries after the entry $1, oldest first; $13 says whether only refusals.
 SELECT entry, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject, key FROM dragoman.audit
-WHERE entry > $1 AND (NOT $12::boolean OR FALSE(allowed)) AND PIECE(audit_fits) ORDER BY entry LIMIT $2;
+WHERE entry > $1 AND (NOT $13::boolean OR FALSE(allowed)) AND PIECE(audit_fits) ORDER BY entry LIMIT $2;
 
 -- name: read_acts
 -- The last $3 administrative acts from the place $1 to before the place $2, newest first, of the principals from $4 to $5, null
