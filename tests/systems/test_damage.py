@@ -290,5 +290,13 @@ async def test_no_page_of_the_console_stumbles_over_a_damaged_task(damaged: Dama
         for part in ("", "/log", "/content", "/moment", "/moment?seq=1", "/tree", "/deliveries", "/wire?dialects=1.0"):
             answer = await damaged.site.ask("GET", f"/admin/v1/tasks/{task_id}{part}", **operator)
             assert answer.status == 200, (part, answer.raw)
-    for path in ("/tasks", "/tasks?order=newest-created", "/conversations", "/stats", "/agents", "/usage"):
+    for path in (
+        "/tasks",
+        "/tasks?order=newest-created",
+        "/conversations",
+        "/stats",
+        "/series?span=month",
+        "/agents",
+        "/usage",
+    ):
         assert (await damaged.site.ask("GET", f"/admin/v1{path}", **operator)).status == 200

@@ -81,7 +81,7 @@ NUMBERS = (
 
 ADMIN = (
     *("/tasks", "/tasks?order=newest-created", "/tasks?text=x", "/conversations", "/keys", "/audit", "/webhooks"),
-    *("/webhooks/paused", "/agents", "/workers", "/replicas", "/stats", "/usage"),
+    *("/webhooks/paused", "/agents", "/workers", "/replicas", "/stats", "/series?span=month", "/usage"),
 )
 
 

@@ -3,7 +3,20 @@
 Invariant: each name stands once. A path with a suffix stands before the one that would match it as an id.
 """
 
-from dragoman.admin import audit, budgets, keys, logs, overview, principals, search, switches, tasks, usage, webhooks
+from dragoman.admin import (
+    audit,
+    budgets,
+    keys,
+    logs,
+    overview,
+    principals,
+    search,
+    series,
+    switches,
+    tasks,
+    usage,
+    webhooks,
+)
 from dragoman.admin.agents import AGENT_QUESTIONS
 from dragoman.admin.question import AnyQuestion
 
@@ -26,6 +39,6 @@ QUESTIONS: tuple[AnyQuestion, ...] = (
     *(switches.DRAIN_AGENT, switches.DISABLE_AGENT, switches.ENABLE_AGENT),
     *(switches.DRAIN_MEMBER, switches.DISABLE_MEMBER, switches.ENABLE_MEMBER),
     *(principals.EXPORT_PRINCIPAL, principals.DELETE_PRINCIPAL),
-    search.SEARCH,
+    *(search.SEARCH, series.SHOW_SERIES),
     *AGENT_QUESTIONS,
 )

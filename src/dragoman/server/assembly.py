@@ -55,10 +55,12 @@ from dragoman.server.callers import make_authenticator
 from dragoman.server.erasures import ErasureWatch
 from dragoman.server.errors import StartError
 from dragoman.server.files import ServedFiles, open_files
+from dragoman.server.jobs import Job
 from dragoman.server.key_stops import KeyStopper
 from dragoman.server.observation import Observation
 from dragoman.server.replicas import bus_name, server_bus
 from dragoman.server.retention import RetentionWatch
+from dragoman.server.series import Series
 from dragoman.server.usage import make_usage
 from dragoman.server.webhooks import WebhookParts, make_webhooks
 from dragoman.store.api import Store
@@ -242,6 +244,8 @@ class Assembly:
             )
             self.metrics = Metrics(counts, config.telemetry_prefix, __version__, clock, scraped)
 
+        leads = Job(store, "series", engine).take
+        self.series = Series(store, counts, opened.holder, config.prices, leads)
         self.administration = Administration(
             engine.operations,
             engine.operated,
@@ -260,7 +264,7 @@ class Assembly:
             files.blobs,
             [team.id for team in config.teams],
             self.records,
-            self.book.answers,
+            self.book.answers | self.series.answers,
             lambda: engine.spending.rules,
         )
         self.console = self._make_console(config)

@@ -93,6 +93,10 @@ class UsageBook(Protocol):
         """
         ...
 
+    async def by_agent(self, first: int, last: int) -> tuple[UsageDay, ...]:
+        """Return the same of all owners together, with an empty `owner`."""
+        ...
+
     def gather(self, usage: AnswerUsage) -> None:
         """Count an answer that is stored nowhere, with others of the same moment, within half a second.
 

@@ -211,3 +211,18 @@ async def test_sums_of_days_before_one_are_swept(bench: Bench) -> None:
         assert await store.usage.sweep(TODAY + 3) == 2
         assert await store.usage.sweep(TODAY + 3) == 0
         assert [each.model for each in await store.usage.days(0, TODAY + 9)] == ["m3"]
+
+
+async def test_the_usage_of_all_owners_of_an_agent_is_one_sum(bench: Bench) -> None:
+    async with bench.store() as store:
+        for task_id, owner in (("t1", "ann"), ("t2", "bob")):
+            await store.create(new_task(task_id, owner=owner))
+            await store.append(ended(task_id, usage=Usage.of(100, 20, model="m1")))
+        await store.create(new_task("t3", owner="bob", agent="other"))
+        await store.append(ended("t3", usage=Usage.of(TOKENS_MAX, 1)))
+        found = by_model(await store.usage.by_agent(TODAY, TODAY))
+        assert [(each.owner, each.agent, each.model, each.runs, each.input_tokens) for each in found] == [
+            ("", "echo", "m1", 2, 200),
+            ("", "other", "", 1, TOKENS_MAX),
+        ]
+        assert await store.usage.by_agent(TODAY + 1, TODAY + 1) == ()

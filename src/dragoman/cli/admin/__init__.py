@@ -15,6 +15,7 @@ COMMANDS = {
     "inbox": "dragoman.cli.admin.inbox:inbox",
     "principals": "dragoman.cli.admin.principals:principals",
     "replicas": "dragoman.cli.admin.overview:replicas",
+    "series": "dragoman.cli.admin.overview:series",
     "stats": "dragoman.cli.admin.stats:stats",
     "tasks": "dragoman.cli.admin.tasks:tasks",
     "upstreams": "dragoman.cli.admin.overview:upstreams",

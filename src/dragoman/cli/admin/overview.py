@@ -1,4 +1,4 @@
-"""`dragoman admin workers|upstreams|replicas`: what a running server serves.
+"""`dragoman admin workers|upstreams|replicas|series`: what a running server serves.
 
 Invariant: they ask the server, which alone knows, and change nothing.
 """
@@ -14,6 +14,7 @@ from dragoman.cli.tables import age, table
 
 if TYPE_CHECKING:
     from dragoman.admin.overview import KnownWorker
+    from dragoman.admin.series import Span
 
 TASKS_SHOWN = 3
 """How many tasks of a worker are listed."""
@@ -64,3 +65,19 @@ def upstreams(place: TaskPlace) -> Listing:
 def replicas(place: TaskPlace) -> Listing:
     """Show the servers that are alive on the store."""
     return rows_of(LIST_REPLICAS, place.ask(LIST_REPLICAS, None))
+
+
+@click.command()
+@click.option(
+    "--span", type=click.Choice(("hour", "day", "month")), default="hour", show_default=True, help="How far back."
+)
+@lists(limit=None, cut=True)
+@with_server
+def series(place: TaskPlace, span: "Span") -> Listing:
+    """Show by agent how many tasks ended, how long they took, and what they used.
+
+    P50 and P95 are the seconds that half of them, and 95 of 100, took at most.
+    """
+    from dragoman.admin.series import SHOW_SERIES, SeriesQuery
+
+    return rows_of(SHOW_SERIES, place.ask(SHOW_SERIES, SeriesQuery(span=span)), name="agent")

@@ -33,6 +33,11 @@ class UsageTable:
         rows = await self._statements.read("usage_days", first, last, *owners)
         return tuple(read_sum(name, numbers, day, owner, agent) for name, *numbers, day, owner, agent in rows)
 
+    async def by_agent(self, first: int, last: int) -> tuple[UsageDay, ...]:
+        """As the protocol says."""
+        rows = await self._statements.read("usage_by_agent", first, last)
+        return tuple(read_sum(name, map(int, numbers), day, "", agent) for name, *numbers, day, agent in rows)
+
     async def tokens(self, owner: str | TeamMembers, day: int) -> int:
         """A point read."""
         first, last = owner_range(owner)

@@ -10,6 +10,18 @@ FROM dragoman.usage_days u JOIN dragoman.scopes s ON s.scope = u.scope
 WHERE u.day BETWEEN $1 AND $2 AND s.owner BETWEEN $3 AND $4
 GROUP BY u.day, u.scope, u.model, s.owner, s.agent;
 
+-- name: usage_by_agent
+-- The sums of the days from $1 to $2 of all owners together, each at most TOKENS_MAX.
+SELECT u.model, least(sum(u.runs * 1.0), 9007199254740991)::bigint, least(sum(u.tasks * 1.0), 9007199254740991)::bigint,
+    least(sum(u.messages * 1.0), 9007199254740991)::bigint, least(sum(u.reported * 1.0), 9007199254740991)::bigint,
+    least(sum(u.input_tokens * 1.0), 9007199254740991)::bigint, least(sum(u.output_tokens * 1.0), 9007199254740991)::bigint,
+    least(sum(u.total_tokens * 1.0), 9007199254740991)::bigint, least(sum(u.duration_ms * 1.0), 9007199254740991)::bigint,
+    least(sum(u.cached_tokens * 1.0), 9007199254740991)::bigint, least(sum(u.uncertain * 1.0), 9007199254740991)::bigint,
+    least(sum(u.waited_ms * 1.0), 9007199254740991)::bigint, u.day, s.agent
+FROM dragoman.usage_days u JOIN dragoman.scopes s ON s.scope = u.scope
+WHERE u.day BETWEEN $1 AND $2
+GROUP BY u.day, s.agent, u.model;
+
 -- name: day_tokens
 -- How many tokens a range of owners has used in a day, at most TOKENS_MAX. SQLite's sum of integers fails where it overflows, and this
 -- one of others does not.
