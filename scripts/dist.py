@@ -158,8 +158,9 @@ def try_wheel(folder: Path, wheel: Path, commit: str) -> None:
 def first_example(readme: str) -> tuple[str, str, str]:
     """The code of the README's own agent, the command that serves it, and the one that calls it."""
     section = readme[readme.index("## An agent in ten lines") :]
-    code, *commands = re.findall(r"^```(?:python|sh)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)[:3]
-    return code, commands[0].replace("--port 7871", "--port 0").strip(), commands[1].strip()
+    code, serve, *calls = re.findall(r"^```(?:python|sh)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    call = next(each for each in calls if each.startswith("curl "))
+    return code, serve.replace("--port 7871", "--port 0").strip(), call.strip()
 
 
 @contextmanager

@@ -33,7 +33,8 @@ PAGES = sorted(
 )
 
 RUN = {
-    "README.md": ("tests/docs/test_readme.py", "sh json python js"),
+    "README.md": ("tests/docs/test_readme.py", "sh json python"),
+    "docs/compatibility.md": ("tests/docs/test_readme.py", "python js"),
     "docs/getting-started.md": ("tests/docs/test_readme.py", "sh json python"),
     "docs/agents.md": ("tests/agents/python/test_docs.py", "python"),
     "docs/client.md": ("tests/docs/test_client.py", "python"),

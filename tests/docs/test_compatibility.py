@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from dragoman.bindings.routes import Routes
-from dragoman.config.settings import settings
 from dragoman.dialects import v03, v1
 from dragoman.dialects.v03 import protobuf as v03_protobuf
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
@@ -113,12 +112,3 @@ def test_every_path_of_the_table_is_routed(each: list[str]) -> None:
         for mount in mounts:
             route = routes.find((mount + path.replace("{id}", "t1").replace("{config}", "c1")).encode())
             assert route.methods[verb] == name
-
-
-def test_limits_are_those_of_the_settings() -> None:
-    defaults = {setting.name: setting.default for setting in settings()}
-    for _, most, setting, _ in table("Limits"):
-        if setting:
-            (name,) = code(setting)
-            number, *unit = most.replace(",", "").split()
-            assert float(number) * (1 << 20 if unit == ["MiB"] else 1) == float(defaults[name]), name
