@@ -136,7 +136,8 @@ bench: $(VENV)/.dev .venv-bench/.ready .venv-litellm/.ready ## Dragoman, the off
 docs: $(VENV)/.core ## check that the links and files named in the documentation exist
 	$(BIN)/python scripts/check_links.py
 
-site: .venv-site/.ready site/node_modules/.ready ## the documentation as a site in build/site, which needs no server
+site: $(VENV)/.core .venv-site/.ready site/node_modules/.ready ## the documentation as a site in build/site, which needs no server
+	$(BIN)/python scripts/tables.py build/tables
 	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --quiet -f site/mkdocs.yml $(ARGS)
 	@echo "open build/site/index.html"
 
@@ -146,7 +147,7 @@ dist: $(VENV)/.dev .venv-dist/.ready $(CONSOLE)/index.html ## wheel, source dist
 surface: $(VENV)/.core ## write the list of public names; a name that goes needs an entry in CHANGELOG.md
 	PYTHONPATH=. $(BIN)/python scripts/surface.py
 
-compliance: $(VENV)/.dev .venv-sdk1/.ready tests/peers/js/node_modules/.ready ## write docs/a2a-cli-compliance.*: the commands against live agents, requirement by requirement
+compliance: $(VENV)/.dev .venv-sdk1/.ready tests/peers/js/node_modules/.ready ## write docs/a2a-cli-compliance.yaml: the commands against live agents, requirement by requirement
 	PYTHONPATH=. $(BIN)/python scripts/compliance.py $(WORKERS) $(ARGS)
 
 peers: .venv-sdk1/.ready .venv-sdk03/.ready .venv-openai/.ready .venv-fasta2a/.ready .venv-python-a2a/.ready .venv-mcp/.ready .venv-mcp2/.ready .venv-s3/.ready .venv-openapi/.ready .venv-idpyoidc/.ready .venv-deploy/.ready tests/peers/js/node_modules/.ready tests/peers/conformance/node_modules/.ready ## the environments of the official clients and servers, and of testers

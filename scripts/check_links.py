@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from dragoman.cli.topics import TOPICS, load_table, to_markdown
+
 LINK = re.compile(r"!?\[[^\]]*\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
@@ -68,8 +70,13 @@ def anchors(markdown: str) -> set[str]:
 
 def broken(page: Path) -> list[str]:
     """The links of `page` that lead nowhere."""
+    return broken_links(page.read_text(encoding="utf-8"), page)
+
+
+def broken_links(markdown: str, page: Path) -> list[str]:
+    """The links of `markdown` that lead nowhere from `page`."""
     found = []
-    for link in LINK.findall(CODE.sub("", FENCE.sub("", page.read_text(encoding="utf-8")))):
+    for link in LINK.findall(CODE.sub("", FENCE.sub("", markdown))):
         if re.match(r"[a-z][a-z0-9+.-]*:", link):
             continue
         target, _, anchor = link.partition("#")
@@ -171,6 +178,11 @@ def main() -> int:
         f"{module.relative_to(root)}: {finding}"
         for module in sorted((root / "src").rglob("*.py"))
         for finding in published(module)
+    ]
+    found += [
+        f"dragoman help {topic}: {finding}"
+        for topic in TOPICS
+        for finding in broken_links(to_markdown(load_table(topic)), root / "docs" / "README.md")
     ]
     found += [*unlisted(root), *unshown(root, pages)]
     for line in found:

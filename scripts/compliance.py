@@ -1,4 +1,6 @@
-"""Runs the checks of the a2a-cli requirements against live agents, and writes docs/a2a-cli-compliance.md and .yaml.
+"""Runs the checks of the a2a-cli requirements against live agents, and writes docs/a2a-cli-compliance.yaml.
+
+The same as a page is written to build/a2a-cli-compliance.md.
 
 Then it plants faults in copies of the package, one at a time, and counts a requirement only if a check of it has
 failed on one. Exits 1 if a check failed that should not have; the report is written all the same. Other arguments go
@@ -91,8 +93,9 @@ def main() -> int:
         print(f"checks fail on a copy without a fault, so that planted ones show nothing: {', '.join(broken)}")
     found = {} if broken else find_faults(checks)
     report = judge(checks, found, date=date, version=__version__, environment=environment)
-    for name, text in (("md", write_markdown(report)), ("yaml", write_yaml(report))):
-        (ROOT / f"docs/a2a-cli-compliance.{name}").write_text(text, encoding="utf-8")
+    (ROOT / "build").mkdir(exist_ok=True)
+    (ROOT / "docs/a2a-cli-compliance.yaml").write_text(write_yaml(report), encoding="utf-8")
+    (ROOT / "build/a2a-cli-compliance.md").write_text(write_markdown(report), encoding="utf-8")
     for row in report.rows:
         if row.status != "pass":
             print(f"{row.requirement.id}: {row.status}: {row.note}")

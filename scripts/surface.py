@@ -31,13 +31,13 @@ from dragoman.dialects.registry import SYSTEMS
 ROOT = Path(__file__).resolve().parent.parent
 RECORDED = ROOT / "tests" / "surface.txt"
 CHANGELOG = ROOT / "CHANGELOG.md"
-TELEMETRY = ROOT / "docs" / "telemetry.md"
+METRICS = ROOT / "src" / "dragoman" / "cli" / "topics" / "metrics.txt"
 
 PACKAGES = ("dragoman", "dragoman.client", "dragoman.testing", "dragoman.kaos")
 """The packages whose names are public; all others may change at any time."""
 
 VARIABLE = re.compile(r'"(_?DRAGOMAN_(?!ERR_)[A-Z_]*[A-Z])"')
-METRIC = re.compile(r"^\| `(dragoman_\w+)(?:\{([^}]*)\})?`", re.MULTILINE)
+METRIC = re.compile(r"(?:^|, )`(dragoman_\w+)(?:\{([^}]*)\})?`", re.MULTILINE)
 UNRELEASED = re.compile(r"^## \[Unreleased\].*?$(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 LEAVING = re.compile(r"^### (?:Changed|Removed)$(.*?)(?=^### |\Z)", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`]+)`")
@@ -182,7 +182,7 @@ def _parameters(full: str, value: Any) -> Iterator[str]:
 
 
 def _metrics() -> Iterator[str]:
-    for name, labels in METRIC.findall(TELEMETRY.read_text(encoding="utf-8")):
+    for name, labels in METRIC.findall(METRICS.read_text(encoding="utf-8")):
         yield f"metric {name}"
         for label in filter(None, re.split(r",\s*", labels)):
             yield f"label {name}{{{label}}}"

@@ -3,6 +3,7 @@
 * README.md of the repository is the home page, docs/README.md the list of all pages; SECURITY.md and the others of
   the repository's root that a page links to are pages too.
 * A file of the repository that a page links to, such as an example, gets a page that shows it.
+* A table that a page names by its command, `dragoman help TOPIC`, is put there; `make site` has written it to TABLES.
 * Every package that `PACKAGES` names gets a page of its public names, from their docstrings.
 * The scripts that the theme would load from elsewhere, the diagrams' renderer among them, are taken from node_modules.
 """
@@ -31,6 +32,12 @@ PACKAGES = {
     "dragoman.kaos": "KAOS's names",
 }
 """The packages of the public Python API, with what each is for."""
+
+TABLES = ROOT / "build" / "tables"
+"""The folder into which scripts/tables.py has written the tables."""
+
+MARKER = re.compile(r"^\*\*Table:\*\* `dragoman help ([a-z-]+(?: [^`]+)?)`$", re.MULTILINE)
+"""The line by which a page names a table."""
 
 LINK = re.compile(r"(\]\()([^)\s:]+)(\))")
 IMAGE = re.compile(r'(<img [^>]*src=")([^":]+)(")')
@@ -81,10 +88,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """The page with its links to files of the repository turned into links to pages of the site."""
+    """The page with the tables that it names, and with links to files of the repository as links to pages."""
     origin = _origins.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     if not origin.endswith(".md"):
         return markdown
+
+    def with_table(found: re.Match[str]) -> str:
+        name = found[1].replace(" ", "-")
+        return f"{found[0]}\n\n{(TABLES / f'{name}.md').read_text(encoding='utf-8')}"
 
     def turned(found: re.Match[str]) -> str:
         path, mark, anchor = found[2].partition("#")
@@ -93,7 +104,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         place = posixpath.relpath(_place(_resolved(origin, path)), posixpath.dirname(page.file.src_uri) or ".")
         return found[1] + place + mark + anchor + found[3]
 
-    return _outside_code(markdown, lambda text: IMAGE.sub(turned, LINK.sub(turned, text)))
+    return _outside_code(MARKER.sub(with_table, markdown), lambda text: IMAGE.sub(turned, LINK.sub(turned, text)))
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:

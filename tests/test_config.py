@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.config import RESERVED_AGENT_IDS, Config, ConfigError, Setting, load, loopback, settings
+from dragoman.config import Config, ConfigError, load, loopback, settings
 from dragoman.store.path import hide_password, store_path
-
-DOCUMENTATION = Path(__file__).parent.parent / "docs" / "configuration.md"
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -25,12 +23,6 @@ def refusal(tmp_path: Path, text: str) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
         load(written(tmp_path, text), {}, {})
     return caught.value
-
-
-def row(setting: Setting) -> str:
-    default = f"`{setting.default}`" if setting.default else "not set"
-    allowed = setting.kind.allowed[0].upper() + setting.kind.allowed[1:]
-    return f"| `{setting.name}` | `{setting.env}` | `{setting.flag}` | {default} | {setting.help} {allowed}. |"
 
 
 def test_without_any_source_every_setting_has_its_default() -> None:
@@ -455,21 +447,6 @@ def test_a_wrong_agent_table_names_the_place(tmp_path: Path, text: str, key: str
     error = refusal(tmp_path, text)
     assert error.key == key
     assert allowed in error.allowed
-
-
-def test_the_documentation_lists_every_setting_with_its_names_default_and_meaning() -> None:
-    rows = [
-        line
-        for line in DOCUMENTATION.read_text(encoding="utf-8").splitlines()
-        if line.startswith("| `") and "DRAGOMAN_" in line
-    ]
-    assert rows == [row(setting) for setting in settings()]
-
-
-def test_the_documentation_lists_every_reserved_agent_id() -> None:
-    text = DOCUMENTATION.read_text(encoding="utf-8")
-    listed = text[text.index("These ids are paths") :]
-    assert set(re.findall(r"`([^`]+)`", listed)) == RESERVED_AGENT_IDS
 
 
 def test_every_default_is_a_value_that_its_setting_allows() -> None:

@@ -209,7 +209,7 @@ def _markdown_lines(report: Report) -> Iterator[str]:
     yield from (
         "# Compliance with the a2a-cli specification",
         "",
-        "`make compliance` writes this page and [the same as YAML](a2a-cli-compliance.yaml). A requirement passes only",
+        "`make compliance` writes this page, and docs/a2a-cli-compliance.yaml with the same. A requirement passes only",
         "if a check of it has passed against a live agent, none has failed, and a check of it has failed on a fault",
         "that was planted in a copy of the tool.",
         "",

@@ -15,7 +15,7 @@ from tests.compliance.report import MARKS, evidence_of, judge, write_markdown, w
 from tests.compliance.requirements import DEFAULTS, ERROR_CODES, REQUIREMENTS, REVISION
 
 DOCS = Path(__file__).parents[2] / "docs"
-YAML, MARKDOWN = DOCS / "a2a-cli-compliance.yaml", DOCS / "a2a-cli-compliance.md"
+YAML = DOCS / "a2a-cli-compliance.yaml"
 
 IDS = [each.id for each in REQUIREMENTS]
 PASSED = [Check(f"test_{id_}", (id_,), DEMO, "passed") for id_ in IDS] + [
@@ -55,7 +55,10 @@ def test_a_report_without_a_failure_claims_the_third_tier() -> None:
     assert set(judged(PASSED).values()) == {"pass"}
     assert report.tier_claimed == 3
     assert 'tier_1: {"total": 39, "pass": 39,' in write_yaml(report)
-    assert "| **Tier claimed** | Tier 3 |" in write_markdown(report)
+    page = write_markdown(report)
+    assert "| **Tier claimed** | Tier 3 |" in page
+    for each in REQUIREMENTS:
+        assert f"| `{each.id}` | {each.words} | {each.section} | {MARKS['pass']} |" in page
 
 
 @pytest.mark.parametrize(
@@ -102,11 +105,10 @@ def test_the_defaults_pass_only_with_all_of_their_rows() -> None:
     assert judged(PASSED[:-1])["A2ACLI_DEFAULT_001"] == "not_measured"
 
 
-def test_the_committed_report_has_every_requirement_and_its_two_forms_agree() -> None:
+def test_the_committed_report_has_every_requirement() -> None:
     found = read_requirements(YAML.read_text(encoding="utf-8"))
     assert list(found) == IDS
     assert f'spec_revision: "{REVISION}"' in YAML.read_text(encoding="utf-8")
-    page = MARKDOWN.read_text(encoding="utf-8")
     for each in REQUIREMENTS:
         row = found[each.id]
         assert (row["tier"], row["area"], row["spec"]) == (each.tier, each.area, each.section)
@@ -115,7 +117,6 @@ def test_the_committed_report_has_every_requirement_and_its_two_forms_agree() ->
         planted = {fault.words for fault in FAULTS if each.id in fault.requirements}
         assert {*(row["planted_faults"] or ())} <= planted
         assert row["planted_faults"] or row["status"] != "pass"
-        assert f"| `{each.id}` | {each.words} | {each.section} | {MARKS[row['status']]} |" in page
 
 
 def test_the_committed_report_rests_on_the_checks_of_today() -> None:

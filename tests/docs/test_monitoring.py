@@ -13,6 +13,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from dragoman.bindings.traffic import BINDINGS, Outcome
+from dragoman.cli.topics import load_table
 from dragoman.engine.handlers.admission import KINDS
 from dragoman.telemetry.counts import AgentRuns, Counts, RequestCounts, UpstreamCalls
 from dragoman.telemetry.figures import BusStatus, ClusterFigures, Gauges, OpenTaskFigures
@@ -125,10 +126,9 @@ def test_an_expression_has_metrics_labels_and_values_that_are_exposed(
         assert {name.strip() for name in grouped.split(",")} <= labels, title
 
 
-def test_the_metrics_of_the_page_are_those_that_are_exposed(exposed: dict[str, dict[str, set[str]]]) -> None:
-    text = (ROOT / "docs" / "telemetry.md").read_text(encoding="utf-8")
-    table = text.partition("| Metric | What |")[2].partition("\n\n")[0]
-    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `dragoman")]
+def test_the_metrics_of_the_table_are_those_that_are_exposed(exposed: dict[str, dict[str, set[str]]]) -> None:
+    rows = [row for section in load_table("metrics").sections for row in section.rows]
+    cells = [row[0] for row in rows if row[0].startswith("`dragoman")]
     named = {name: set(labels.split(", ")) - {""} for cell in cells for name, labels in NAMED.findall(cell)}
     ours = {name: labels for name, labels in exposed.items() if name.startswith("dragoman")}
     families = {re.sub(r"_(bucket|count|sum)$", "", name) for name in ours if not name.endswith("_created")}

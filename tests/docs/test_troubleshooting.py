@@ -1,14 +1,14 @@
-"""docs/troubleshooting.md has every error message of the server that names a fix, and no other."""
+"""`dragoman help messages` explains every error message of the server that names a fix, and no other."""
 
 import re
 
 import pytest
 
+from dragoman.cli.topics import load_table
 from tests.docs.messages import FIX, messages
-from tests.docs.test_readme import ROOT
 
-PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-ROWS = [row.strip() for _, row in re.findall(r"^\| (``?)(.+?)\1 \|", PAGE, re.MULTILINE)]
+CELLS = [row[0] for section in load_table("messages").sections for row in section.rows]
+ROWS = [re.sub(r"^(``?) ?(.+?) ?\1$", r"\2", cell) for cell in CELLS]
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def said() -> dict[str, str]:
 
 def test_every_message_that_names_a_fix_is_explained(said: dict[str, str]) -> None:
     lost = {text: module for text, module in said.items() if text not in ROWS}
-    assert not lost, "explain these in docs/troubleshooting.md"
+    assert not lost, "explain these in src/dragoman/cli/topics/messages.txt"
 
 
 def test_every_row_is_a_message_of_the_server(said: dict[str, str]) -> None:

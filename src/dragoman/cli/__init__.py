@@ -54,5 +54,5 @@ COMMANDS = {
 def main() -> None:
     """Put any agent behind the Agent2Agent (A2A) protocol.
 
-    `dragoman help exit-statuses` shows the exit statuses of all commands.
+    `dragoman help exit-statuses` shows the exit statuses of all commands; `dragoman help help` lists more tables.
     """

@@ -1,12 +1,17 @@
-"""`dragoman help`, and `dragoman completion SHELL` (a2a-cli §5.1)."""
+"""`dragoman help COMMAND` and `TOPIC`, and `dragoman completion SHELL` (a2a-cli §5.1)."""
+
+import shutil
 
 import click
 
 from dragoman.cli.arguments import complete_commands
-from dragoman.cli.endings import EXIT_STATUSES
+from dragoman.cli.endings import CommandFailed
 from dragoman.cli.old_names import with_new_names
 
 SHELLS = ("bash", "zsh", "fish")
+
+WIDTH_MAX = 100
+"""The widest lines of a table, in characters."""
 
 _EVERY_COMMA, _FIRST_COMMA = 'string split ","', 'string split --max 1 ","'
 """Click's script for fish splits an answer at every comma, and so cuts descriptions there (click 8.5.1)."""
@@ -16,21 +21,52 @@ _EVERY_COMMA, _FIRST_COMMA = 'string split ","', 'string split --max 1 ","'
 @click.argument("words", nargs=-1, metavar="[COMMAND]...", shell_complete=complete_commands)
 @click.pass_context
 def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
-    """Show how to use a command: `dragoman help send`.
+    """Show how to use a command, or a reference table.
 
-    `dragoman help exit-statuses` shows the exit statuses of all commands.
+    \b
+      dragoman help send
+      dragoman help settings port
+      dragoman help messages "store file x.db belongs to another program"
+
+    A text after the name of a table shows the rows that have it. A message may be given as it was printed.
+
+    \b
+    Tables:
+      admin-api      the requests of the admin API
+      agent-keys     the keys of an [[agents]] table
+      commands       all commands
+      exit-statuses  the exit statuses of all commands
+      limits         the limits of requests, callers and connections
+      log-lines      the lines of the server's log
+      messages       the error messages of the server
+      metrics        the metrics of /metrics
+      settings       the settings of the server
     """
-    if words == ("exit-statuses",):
-        click.echo("\n".join(f"{status:>3}  {meaning}" for status, meaning in EXIT_STATUSES.items()))
+    from dragoman.cli.topics import TOPICS
+
+    if words and words[0] in TOPICS:
+        _print_table(words[0], " ".join(words[1:]))
         return
     assert ctx.parent is not None  # this command is only reached through the main one
     where = ctx.parent
     for word in with_new_names(words, tell=True):
         command = where.command.get_command(where, word) if isinstance(where.command, click.Group) else None
         if command is None:
-            raise click.UsageError(f"no command {' '.join(words)!r}", ctx.parent)
+            raise click.UsageError(
+                f"no command {' '.join(words)!r}, and no table of that name: {', '.join(TOPICS)}", ctx.parent
+            )
         where = click.Context(command, parent=where, info_name=word)
     click.echo(where.get_help())
+
+
+def _print_table(name: str, text: str) -> None:
+    """Print a reference table, or the rows of it that have the text. Raises CommandFailed if there are none."""
+    from dragoman.cli.topics import load_table, search_table, to_text
+
+    table = search_table(load_table(name), text)
+    if not table.sections:
+        raise CommandFailed(f"no row of `dragoman help {name}` has {text!r}")
+    click.echo(to_text(table, min(shutil.get_terminal_size().columns, WIDTH_MAX)))
 
 
 @click.command()

@@ -1,0 +1,136 @@
+"""Reference tables: `dragoman help TOPIC` prints them, and the documentation's site shows them on its pages.
+
+Invariant: a fact is in one place. A table is made from the code that it describes, or from a text file beside this
+module that tests hold against the code. Cells are Markdown; their links are relative to the folder `docs`.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from importlib.resources import files
+from itertools import groupby
+
+from msgspec import Struct
+
+from dragoman.cli.topics.table import Section, Table
+
+__all__ = ["TOPICS", "Section", "Table", "Topic", "load_table", "search_table", "to_markdown", "to_text"]
+
+
+class Topic(Struct, frozen=True):
+    """A table. `columns` are those of a text file; without them the module of that name makes the table."""
+
+    title: str
+    columns: tuple[str, ...] = ()
+
+
+TOPICS = {
+    "admin-api": Topic("the requests of the admin API"),
+    "agent-keys": Topic("the keys of an [[agents]] table", ("Key", "Meaning")),
+    "commands": Topic("all commands"),
+    "exit-statuses": Topic("the exit statuses of all commands"),
+    "limits": Topic(
+        "the limits of requests, callers and connections",
+        ("Limit", "Default", "What is bounded, and what happens beyond it"),
+    ),
+    "log-lines": Topic("the lines of the server's log", ("Logger", "Line", "When")),
+    "messages": Topic("the error messages of the server", ("Message", "Why, and what else helps")),
+    "metrics": Topic("the metrics of /metrics", ("Metric", "Meaning")),
+    "settings": Topic("the settings of the server"),
+}
+"""All topics by name."""
+
+LINK = re.compile(r"\[([^\]]+)\]\([^)\s]+\)")
+CODE = re.compile(r"(`+) ?(.+?) ?\1")
+NARROW = 3
+"""Names of at most so many characters stand before their meaning, on its line."""
+
+LITERALS_MIN = 12
+"""So many characters of a message have to be fixed for the message to be found by its form."""
+
+
+def load_table(name: str) -> Table:
+    """Make the table of a topic. Raises KeyError if there is no such topic."""
+    topic = TOPICS[name]
+    if topic.columns:
+        text = (files(__package__) / f"{name}.txt").read_text(encoding="utf-8")
+        return Table(topic.columns, tuple(_sections(text, len(topic.columns), literal=name == "messages")))
+    made = import_module(f"{__package__}.{name.replace('-', '_')}").make_table()
+    assert isinstance(made, Table)
+    return made
+
+
+def search_table(table: Table, text: str) -> Table:
+    """The rows that have `text` in them, in any case. A row of a message also fits if `text` has that message in it."""
+    found = (
+        Section(section.title, tuple(row for row in section.rows if _fits(row, text))) for section in table.sections
+    )
+    return Table(table.columns, tuple(section for section in found if section.rows))
+
+
+def to_markdown(table: Table) -> str:
+    """The table as Markdown, each section below its heading."""
+    head = f"| {' | '.join(table.columns)} |\n|{'---|' * len(table.columns)}\n"
+    return "\n".join(
+        (f"## {section.title}\n\n" if section.title else "")
+        + head
+        + "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |\n" for row in section.rows)
+        for section in table.sections
+    )
+
+
+def to_text(table: Table, width: int) -> str:
+    """The table for a terminal of that width: the last column of each row is a paragraph below the others."""
+    return "\n\n".join(
+        "\n\n".join([*([section.title.upper()] if section.title else []), *_paragraphs(section.rows, width)])
+        for section in table.sections
+    )
+
+
+def _paragraphs(rows: Sequence[tuple[str, ...]], width: int) -> Iterator[str]:
+    if all(len(row) == 2 and len(row[0]) <= NARROW for row in rows):
+        yield "\n".join(f"{name:>{NARROW}}  {_plain(meaning)}" for name, meaning in rows)
+        return
+    for *names, meaning in rows:
+        head = "  ".join(filter(None, map(_plain, names)))
+        yield f"{head}\n{textwrap.fill(_plain(meaning), width, initial_indent='    ', subsequent_indent='    ')}"
+
+
+def _plain(markdown: str) -> str:
+    return CODE.sub(r"\2", LINK.sub(r"\1", markdown)).replace("**", "")
+
+
+def _fits(row: tuple[str, ...], text: str) -> bool:
+    if text.casefold() in _plain(" ".join(row)).casefold():
+        return True
+    message = _plain(row[0])
+    literals = [part for part in message.split("…") if part]
+    form = ".*".join(map(re.escape, message.split("…")))
+    return "…" in message and sum(map(len, literals)) >= LITERALS_MIN and re.search(form, text) is not None
+
+
+def _sections(text: str, columns: int, *, literal: bool) -> Iterator[Section]:
+    """Read a text file: `# ` before the title of a section, each row's last cell indented below the others.
+
+    The first cells of a row are parted by ` | `. A `literal` row has one first cell, which is shown as code.
+    """
+    title, rows = "", list[tuple[str, ...]]()
+    for filled, lines in groupby(text.splitlines(), key=bool):
+        if not filled:
+            continue
+        first, *rest = lines
+        if first.startswith("# "):
+            if rows:
+                yield Section(title, tuple(rows))
+            title, rows = first[2:], []
+            continue
+        if literal:
+            mark = "``" if "`" in first else "`"
+            space = " " if "`" in first else ""
+            cells = [f"{mark}{space}{first}{space}{mark}"]
+        else:
+            cells = first.split(" | ")
+            cells += [""] * (columns - 1 - len(cells))
+        rows.append((*cells, " ".join(line.strip() for line in rest)))
+    yield Section(title, tuple(rows))

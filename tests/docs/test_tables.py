@@ -1,0 +1,90 @@
+"""The tables of `dragoman help TOPIC`: each is on a page, and those that are written as text agree with the code."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dragoman.cli.a2a.commands.help import help_
+from dragoman.cli.topics import TOPICS, Section, Table, load_table, search_table, to_markdown, to_text
+from dragoman.config import RESERVED_AGENT_IDS, AgentEntry, settings
+from dragoman.config.agents import KINDS
+from scripts.tables import MARKER
+from tests.cli.a2a.command import Shell
+from tests.docs.test_readme import ROOT
+
+MARKERS = {page.name: MARKER.findall(page.read_text(encoding="utf-8")) for page in sorted((ROOT / "docs").glob("*.md"))}
+UNITS = {"": 1, "s": 1, "KB": 1 << 10, "MiB": 1 << 20}
+
+
+def names(topic: str) -> list[str]:
+    """What is between backticks in the first column."""
+    rows = [row for section in load_table(topic).sections for row in section.rows]
+    return [name for row in rows for name in re.findall(r"`([^`]+)`", row[0])]
+
+
+def test_every_table_is_on_a_page_and_a_page_names_only_tables_with_rows() -> None:
+    named = [marker for markers in MARKERS.values() for marker in markers]
+    assert {topic for topic, _ in named} == set(TOPICS)
+    for topic, text in named:
+        assert search_table(load_table(topic), text).sections
+
+
+def test_the_help_of_help_lists_the_tables() -> None:
+    listed = re.findall(r"^ +([a-z-]+)  +(.+)$", (help_.help or "").partition("Tables:\n")[2], re.MULTILINE)
+    assert listed == [(name, topic.title) for name, topic in TOPICS.items()]
+
+
+def test_the_table_of_settings_has_each_with_its_names_default_and_meaning() -> None:
+    lines = to_markdown(load_table("settings")).splitlines()[2:]
+    assert len(lines) == len(settings())
+    for line, setting in zip(lines, settings(), strict=True):
+        default = f"`{setting.default}`" if setting.default else "not set"
+        head = f"| `{setting.name}` | `{setting.env}` | `{setting.flag}` | {default} | "
+        assert line.replace("&#124;", "|").startswith(head + setting.help)
+
+
+def test_the_table_of_agent_keys_has_every_key_that_all_kinds_share() -> None:
+    kinds = {*(kind.field for kind in KINDS), "pool"}
+    assert set(names("agent-keys")) == set(AgentEntry.__struct_fields__) - kinds
+
+
+def test_the_limits_that_are_settings_have_the_defaults_of_the_code() -> None:
+    defaults = {setting.name: setting.default for setting in settings()}
+    rows = [row for section in load_table("limits").sections for row in section.rows]
+    said = {found[1]: row[1] for row in rows if (found := re.search(r"`(\w+_\w+)`$", row[0])) and found[1] in defaults}
+    assert len(said) > 15
+    for name, text in said.items():
+        number, _, unit = text.replace(",", "").partition(" ")
+        assert float(number) * UNITS[unit] == float(defaults[name]), name
+
+
+def test_the_page_of_settings_lists_every_reserved_agent_id() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`([^`]+)`", text[text.index("These ids are paths") :])) == RESERVED_AGENT_IDS
+
+
+def test_a_message_is_found_as_it_was_printed(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    printed = "dragoman: store file /srv/a.db belongs to another program: use another path"
+    ran = shell.run("help", "messages", printed)
+    assert ran.status == 0
+    assert "store file … belongs to another program: use another path\n    It is a SQLite file" in ran.out
+    assert ran.out.count("belongs to another program") == 1
+    assert shell.run("help", "messages", "nobody says this").status == 1
+
+
+def test_a_table_for_a_terminal_has_neither_links_nor_marks() -> None:
+    table = Table(("A", "B", "Meaning"), (Section("one", (("`a|b`", "", "**See** [the `x`](y.md#z)."),)),))
+    assert to_text(table, 40) == "ONE\n\na|b\n    See the x."
+    assert "| `a&#124;b` |  | **See**" in to_markdown(table)
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_every_row_has_a_cell_for_each_column_and_a_meaning(topic: str) -> None:
+    table = load_table(topic)
+    for section in table.sections:
+        for row in section.rows:
+            assert len(row) == len(table.columns)
+            assert row[0], row
+            assert row[-1], row
