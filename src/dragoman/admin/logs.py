@@ -167,23 +167,75 @@ class Moment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dropped_messages: int = 0
 
 
+Concept = Literal[
+    "task", "context", "state", "time", "progress", "message", "question", "text", "file", "data", "tokens", "end"
+]
+"""What an event of a task may tell its caller, whatever a dialect calls it. `message` is what the agent says of its
+work, `question` what it asks, and `text` that of an artifact."""
+
+Learned = Literal["same", "other", "nothing"]
+"""Whether a client learns what the event says, something else in its place, or nothing of it."""
+
+
+class WireFact(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a client of one dialect learns of one event about a concept.
+
+    The `value` as it is spelled, or its beginning, stands at `path` in a frame, without the envelope of JSON-RPC. Of a
+    text that comes with all before it (`so_far`) it is the end.
+    """
+
+    concept: Concept
+    learned: Learned = "nothing"
+    path: str = ""
+    value: str = ""
+    so_far: bool = False
+
+
 class WireFrames(Struct, frozen=True, kw_only=True):
     """The frames of one event in one dialect, each as the JSON that a stream carries. Some events have none there.
 
-    The end of a very long frame is left out, and its length is named instead.
+    The end of a very long frame is left out, and its length is named instead. `ids` are the `id:` of each frame in a
+    stream. `facts` are what the client learns, in the order of the concepts, and for each one that the event has.
     """
 
     seq: int
     frames: tuple[str, ...]
+    ids: tuple[str, ...] = ()
+    facts: tuple[WireFact, ...] = ()
 
 
 class Wire(Struct, frozen=True, kw_only=True):
-    """The same events as the streams of several dialects carry them, by the dialect's name."""
+    """The same events as the streams of several dialects carry them, by the dialect's name.
+
+    A dialect without streams has the answer to a client that asks for the task after each change of its status.
+    """
 
     dialects: dict[str, tuple[WireFrames, ...]]
     seq: int
     ended: bool
     next_after: int | None = None
+
+
+class WireView(Struct, frozen=True, kw_only=True):
+    """What the clients of one dialect can learn of a task, and what they can't.
+
+    `sentence` says it in words, from `facts`: each way in which a concept has been told, or has not. Places in lists
+    are left out of their paths. `request` is one by which a client of the dialect begins such a task, empty if it
+    cannot, and `answer` the head of the answer, both as HTTP/1.1 spells them. It is a stream if the dialect `streams`.
+    """
+
+    sentence: str
+    streams: bool
+    facts: tuple[WireFact, ...]
+    request: str
+    answer: str
+
+
+class WireSummary(Struct, frozen=True, kw_only=True):
+    """What clients of several dialects can learn of a task up to its event `seq`, by the dialect's name."""
+
+    dialects: dict[str, WireView]
+    seq: int
 
 
 class UpstreamWord(Struct, frozen=True, kw_only=True):
@@ -278,10 +330,20 @@ class MomentQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     seq: Annotated[int, Meta(ge=1, le=EXACT_MAX)] | None = None
 
 
+WIRE_DIALECTS = "1.0,0.3,beeos,kaos,evoai,protoagent"
+"""The dialects with clients of their own."""
+
+
 class WireQuery(LogQuery, frozen=True, kw_only=True):
     """The same events in `dialects`, which are names with commas between them."""
 
-    dialects: str = "1.0,0.3,beeos,kaos,evoai,protoagent"
+    dialects: str = WIRE_DIALECTS
+
+
+class WireSummaryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same task in `dialects`, which are names with commas between them."""
+
+    dialects: str = WIRE_DIALECTS
 
 
 AFTER = ("after", "next_after")
@@ -348,4 +410,14 @@ READ_WIRE = Question(
     action="tasks.wire",
     shared=True,
     cursor=AFTER,
+)
+SUMMARIZE_WIRE = Question(
+    name="summarizeWire",
+    of_teams=True,
+    path="/tasks/{id}/wire/summary",
+    summary="Say what clients of several dialects can learn of a task, and what they can't.",
+    given=WireSummaryQuery,
+    answer=WireSummary,
+    action="tasks.wire",
+    shared=True,
 )

@@ -76,6 +76,7 @@ QUESTIONS: dict[str, Row] = {
     "askUpstream": Row("own", "task", status=400),  # its agent is none of another server
     "readDeliveries": Row("own", "task"),
     "readWire": Row("own", "task"),
+    "summarizeWire": Row("own", "task"),
     "listKeys": Row("filtered"),
     "createKey": Row("filtered", body={"name": "new"}),
     "limitKey": Row("own", "key", body={"max_open_tasks": 1}),

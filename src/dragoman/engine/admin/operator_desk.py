@@ -34,6 +34,7 @@ from dragoman.engine.admin.switch_changes import SwitchChanges
 from dragoman.engine.admin.task_changes import TaskChanges
 from dragoman.engine.admin.upstream_questions import ask_upstream
 from dragoman.engine.admin.wire import read_wire
+from dragoman.engine.admin.wire_summary import WireSummaries
 from dragoman.engine.announcements import Announcer
 from dragoman.engine.erasures import Erasures
 from dragoman.engine.handler import Handler
@@ -94,7 +95,7 @@ class OperatorDesk:
     def _served_answers(self, places: FoldedPlaces, inspector: Inspector, figures: Overview) -> Functions:
         """The functions of the questions that only a server answers."""
         store, changes = self._store, self.tasks
-        trees = DelegationTrees(store)
+        trees, summaries = DelegationTrees(store), WireSummaries(places)
         return dict(
             (
                 bind(tasks.LIST_CONVERSATIONS, lambda asked: list_conversations(store, asked.given)),
@@ -111,6 +112,7 @@ class OperatorDesk:
                         places, asked.id, asked.given.dialects.split(","), asked.given.after, asked.given.limit
                     ),
                 ),
+                bind(logs.SUMMARIZE_WIRE, lambda asked: summaries.read(asked.id, asked.given.dialects.split(","))),
                 bind(
                     logs.READ_TREE,
                     lambda asked: trees.read(asked.id, self.facts.upstreams()),

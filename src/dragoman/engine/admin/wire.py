@@ -6,21 +6,26 @@ follows the task from its first event on and reads each event as soon as it is w
 
 from collections.abc import Mapping, Sequence
 
-from dragoman.admin.logs import Wire, WireFrames
-from dragoman.dialects.api import Dialect
+from dragoman.admin.logs import Wire, WireFact, WireFrames
+from dragoman.dialects.api import Around
 from dragoman.dialects.resolve import SYSTEMS
+from dragoman.dialects.system import System
 from dragoman.engine.admin.folded_places import LOG_BYTES, FoldedPlaces
 from dragoman.engine.admin.playback import READ_BYTES, find_head
+from dragoman.engine.admin.wire_facts import read_facts, truths_of
 from dragoman.model.errors import InvalidParams
-from dragoman.model.events import Logged, Submitted
+from dragoman.model.events import Logged, StatusChanged, Submitted
 from dragoman.model.lifecycle import Fold
+from dragoman.model.operations import GetTask
 from dragoman.model.task import TERMINAL, TaskHead
 
-DIALECTS: Mapping[str, Dialect] = {system.dialect.name: system.dialect for system in SYSTEMS}
-
+BY_NAME: Mapping[str, System] = {system.name: system for system in SYSTEMS}
 
 FRAME_CHARACTERS = 200_000
 """Most characters of one frame; longer ones are cut, and then are no JSON."""
+
+REQUEST_ID = b'"1"'
+"""The id of the JSON-RPC request that a stream answers."""
 
 
 async def read_wire(places: FoldedPlaces, task_id: str, dialects: Sequence[str], after: int, limit: int) -> Wire:
@@ -29,21 +34,19 @@ async def read_wire(places: FoldedPlaces, task_id: str, dialects: Sequence[str],
     The frames of some dialects show the whole task. So the events before them are read as well, but only those
     since the last page that ended before. Raises InvalidParams for an unknown dialect, TaskNotFound, or StoreError.
     """
-    chosen = [_dialect(name) for name in dict.fromkeys(dialects)]
+    chosen = choose_systems(dialects)
     head, seq, state = await find_head(places.store, task_id)
     fold = await places.reach(head, after)
-    found: dict[str, list[WireFrames]] = {dialect.name: [] for dialect in chosen}
+    found: dict[str, list[WireFrames]] = {system.name: [] for system in chosen}
     last, left, size = after, limit, 0
     while left and (page := await places.store.read(task_id, last, READ_BYTES)):
         for stored in page:
             logged = Logged(stored.seq, places.linked(stored.event))
             last = logged.seq
-            replaces = fold.replaces(logged.event)
-            if fold.seq or isinstance(logged.event, Submitted):  # a pruned log has nothing to fold onto
-                fold.add(logged.seq, logged.event)
-            for dialect in chosen:
-                frames = _frames(dialect, head, fold, logged, replaces=replaces)
-                found[dialect.name].append(WireFrames(seq=logged.seq, frames=frames))
+            replaces = add_to(fold, logged)
+            for system in chosen:
+                frames = encode_frames(system, head, fold, logged, replaces=replaces)
+                found[system.name].append(_shown(logged, frames, facts_of(system, head, fold, logged, frames)))
                 size += sum(map(len, frames))
             left = left - 1 if size < LOG_BYTES else 0
             if not left:
@@ -57,25 +60,65 @@ async def read_wire(places: FoldedPlaces, task_id: str, dialects: Sequence[str],
     )
 
 
-def _dialect(name: str) -> Dialect:
-    found = DIALECTS.get(name)
-    if found is None:
-        raise InvalidParams("dialects", f"{name[:50]!r} is none: choose from {', '.join(DIALECTS)}, with commas")
-    return found
+def choose_systems(names: Sequence[str]) -> list[System]:
+    """The systems of these names, each once. Raises InvalidParams for an unknown one."""
+    for name in names:
+        if name not in BY_NAME:
+            raise InvalidParams("dialects", f"{name[:50]!r} is none: choose from {', '.join(BY_NAME)}, with commas")
+    return [BY_NAME[name] for name in dict.fromkeys(names)]
 
 
-def _frames(dialect: Dialect, head: TaskHead, fold: Fold, logged: Logged, *, replaces: bool) -> tuple[str, ...]:
-    event = logged.event
+def add_to(fold: Fold, logged: Logged) -> bool:
+    """Fold an event. Returns whether it replaces what was said before."""
+    replaces = fold.replaces(logged.event)
+    if fold.seq or isinstance(logged.event, Submitted):  # a pruned log has nothing to fold onto
+        fold.add(logged.seq, logged.event)
+    return replaces
+
+
+def streams(system: System) -> bool:
+    """Whether the dialect has streams. Clients of others ask for the task again."""
+    return system.tongue is None or system.tongue.streams
+
+
+def encode_frames(system: System, head: TaskHead, fold: Fold, logged: Logged, *, replaces: bool) -> tuple[bytes, ...]:
+    """What a client is sent of an event, in its envelope. `fold` is the task with the event."""
+    dialect, event = system.dialect, logged.event
+    if not streams(system):  # a client that has asked before learns something new if the status has changed
+        if not fold.seq or not isinstance(event, Submitted | StatusChanged):
+            return ()
+        return (_within(dialect.around_answer, dialect.encode_result(GetTask(id=head.id), fold.record())),)
     if isinstance(event, Submitted):  # every stream begins with the task, in the dialect's own way
         snapshot = dialect.encode_snapshot(fold.record(), None)
-        return (_enveloped(dialect, snapshot),) if snapshot else ()
+        return (_within(dialect.around_frame, snapshot),) if snapshot else ()
     record = fold.record() if fold.seq and (replaces or dialect.wants_record(event)) else None
-    return tuple([_enveloped(dialect, frame) for frame in dialect.encode_event(head, event, record)])
+    return tuple([_within(dialect.around_frame, frame) for frame in dialect.encode_event(head, event, record)])
 
 
-def _enveloped(dialect: Dialect, frame: bytes) -> str:
-    before, after = dialect.around_frame(b'"1"')
-    text = (before + frame + after).decode("utf-8", "replace")
+def facts_of(
+    system: System, head: TaskHead, fold: Fold, logged: Logged, frames: Sequence[bytes]
+) -> tuple[WireFact, ...]:
+    """What a client learns from the frames of an event; nothing if it is too early for it to ask."""
+    if streams(system):
+        return read_facts(truths_of(head, logged.event), frames)
+    return read_facts(truths_of(head, logged.event, fold.record()), frames) if frames else ()
+
+
+def _within(around: Around, frame: bytes) -> bytes:
+    before, after = around(REQUEST_ID)
+    return before + frame + after
+
+
+def _shown(logged: Logged, frames: Sequence[bytes], facts: tuple[WireFact, ...]) -> WireFrames:
+    """The frames with their ids, which are those of `bindings.streams.EventEncoder`."""
+    ids = [
+        str(logged.seq) if number == len(frames) else f"{logged.seq}.{number}" for number in range(1, len(frames) + 1)
+    ]
+    return WireFrames(seq=logged.seq, frames=tuple(map(_cut, frames)), ids=tuple(ids), facts=facts)
+
+
+def _cut(frame: bytes) -> str:
+    text = frame.decode("utf-8", "replace")
     if len(text) <= FRAME_CHARACTERS:
         return text
     return f"{text[:FRAME_CHARACTERS]}… ({len(text):,} characters)"
