@@ -1,4 +1,4 @@
-"""Measures what hostile clients cost the server, and what others notice: the figures of docs/limits.md.
+"""Measures what hostile clients cost the server, and what others notice.
 
 `python bench/limits.py` prints the table. Each row starts a server of its own (as `servers.py` does, on core 0), does
 its worst to it from here, and meanwhile lets `load.c` send messages on four connections and measure each.
