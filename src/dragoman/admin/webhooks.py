@@ -75,13 +75,15 @@ class DeliveryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Deliveries in a `state`, at most `limit`, with numbers above `after`; without a state the pending and dead ones.
 
     Those that were delivered come newest first, with numbers below `before`. With `task` only those of one task. `dead`
-    true and false mean the states `dead` and `pending`.
+    true and false mean the states `dead` and `pending`. With `host` (`scheme://host:port`) only those to it,
+    of the pending and dead ones.
     """
 
     state: DeliveryState | None = None
     dead: bool | None = None
     before: Annotated[int, Meta(ge=1, le=EXACT_MAX)] | None = None
     task: str | None = None
+    host: str | None = None
     after: Annotated[int, Meta(ge=0, le=EXACT_MAX)] = 0
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
 
@@ -150,6 +152,29 @@ class DeliveryLines(Struct, frozen=True, kw_only=True):
     paused: int = 0
     next_after: int | None = None
     next_before: int | None = None
+
+
+class DeliveryGroup(Struct, frozen=True, kw_only=True):
+    """Pending or `dead` deliveries to a host that have one cause: `deliveries` of so many `webhooks`, the oldest `made`
+    then.
+
+    `cause` is why the last attempt failed, empty if there was none. `paused`: they wait until the host is resumed.
+    """
+
+    host: str
+    dead: bool
+    cause: str
+    deliveries: int
+    webhooks: int
+    made: str
+    paused: bool
+
+
+class DeliveryGroups(Struct, frozen=True, kw_only=True):
+    """Pending and dead deliveries in groups, the largest first; `more`: there are others than these 200."""
+
+    groups: tuple[DeliveryGroup, ...]
+    more: bool = False
 
 
 class TaskDeliveries(Struct, frozen=True, kw_only=True):
@@ -276,6 +301,23 @@ LIST_DELIVERED = replace(
 )
 """The same question about deliveries that arrived, which are listed the other way round."""
 
+GROUP_WEBHOOKS: Question[None, DeliveryGroups] = Question(
+    name="groupWebhooks",
+    of_teams=True,
+    path="/webhooks/groups",
+    summary="Group pending and dead webhook deliveries by host and cause, the largest groups first.",
+    answer=DeliveryGroups,
+    action="webhooks.list",
+    stored=True,
+    quiet=True,
+    shared=True,
+    lines="groups",
+    columns=(
+        *(Column("HOST", "host"), Column("CAUSE", "cause"), Column("DEAD", "dead"), Column("CALLS", "deliveries")),
+        *(Column("WEBHOOKS", "webhooks"), Column("OLDEST", "made", "moment"), Column("PAUSED", "paused")),
+    ),
+    none="No deliveries.",
+)
 REDELIVER_WEBHOOKS = Question(
     name="redeliverWebhooks",
     of_teams=True,

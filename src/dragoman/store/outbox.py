@@ -141,6 +141,21 @@ class Owed(Struct, frozen=True, kw_only=True):
     paused: bool = False
 
 
+class OwedGroup(Struct, frozen=True):
+    """The `calls` to a host that have one cause, all pending or all `dead`. The oldest was made at `made_ms`.
+
+    The cause of a pending one is that of its webhook's last attempt, empty if there was none.
+    """
+
+    host: str
+    dead: bool
+    cause: str
+    calls: int
+    webhooks: int
+    made_ms: int
+    paused: bool
+
+
 class OwedDetails(Struct, frozen=True, kw_only=True):
     """A pending or dead delivery with its standing. `part`, `kept` and `dialect` are as in `Delivery`.
 
@@ -300,12 +315,22 @@ class Outbox(Protocol):
         ...
 
     async def owed(
-        self, *, dead: bool | None = None, limit: int = 100, after: int = 0, task_id: str | None = None
+        self,
+        *,
+        dead: bool | None = None,
+        limit: int = 100,
+        after: int = 0,
+        task_id: str | None = None,
+        host: str | None = None,
     ) -> tuple[Owed, ...]:
         """Deliveries with numbers above `after`, in order: the dead ones, the others, or all (None).
 
-        With `task_id` only those of one task.
+        With `task_id` only those of one task; otherwise with `host` (`scheme://host:port`) only those to it.
         """
+        ...
+
+    async def owed_groups(self, limit: int) -> tuple[OwedGroup, ...]:
+        """The deliveries by host, cause and whether they are dead, the largest groups first. Reads all."""
         ...
 
     async def owed_count(self) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from dragoman.store.figures import OpenTasks
 from dragoman.store.members import TeamMembers
-from dragoman.store.outbox import Owed
+from dragoman.store.outbox import Owed, OwedGroup
 from dragoman.store.receipts import Receipt
 
 
@@ -31,9 +31,19 @@ class TeamRows(Protocol):
         ...
 
     async def owed(
-        self, members: TeamMembers, *, dead: bool | None = None, limit: int = 100, after: int = 0
+        self,
+        members: TeamMembers,
+        *,
+        dead: bool | None = None,
+        limit: int = 100,
+        after: int = 0,
+        host: str | None = None,
     ) -> tuple[Owed, ...]:
         """As `Outbox.owed`."""
+        ...
+
+    async def owed_groups(self, members: TeamMembers, limit: int) -> tuple[OwedGroup, ...]:
+        """As `Outbox.owed_groups`. It reads the deliveries of all teams."""
         ...
 
     async def count_owed(self, members: TeamMembers) -> OwedCounts:

@@ -86,6 +86,7 @@ QUESTIONS: dict[str, Row] = {
     "revokeKey": Row("own", "key", body={"stop": True, "tasks": True}),
     "listAudit": Row("filtered", query="?limit=1000"),
     "listWebhooks": Row("filtered"),
+    "groupWebhooks": Row("filtered"),
     "redeliverWebhooks": Row("filtered", body={"numbers": ["{number}"], "pending": True}),
     "deleteWebhooks": Row("filtered", body={"numbers": ["{number}"], "pending": True}),
     "listPausedHosts": Row("refused"),

@@ -190,6 +190,21 @@ async def test_a_dead_letter_lets_the_next_out_and_can_be_sent_again(bench: Benc
             dead = Settled(number=due.number, outcome="dead", reason=f"no answer {name}", reached=False)
             await store.outbox.settle(dead)
         assert await store.outbox.owed_count() == (1, 2)
+        await pushed_task(store, "t2", 1, 2, host="https://other:1")
+        groups = [
+            (each.host, each.dead, each.cause, each.calls, each.webhooks) for each in await store.outbox.owed_groups(9)
+        ]
+        assert groups == [
+            ("https://other:1", False, "", 2, 1),
+            (HOST, False, "", 1, 1),
+            (HOST, True, "no answer w-1", 1, 1),
+            (HOST, True, "no answer w-2", 1, 1),
+        ]
+        assert len(await store.outbox.owed_groups(1)) == 1
+        assert [one.task_id for one in await store.outbox.owed(host="https://other:1")] == ["t2", "t2"]
+        assert [one.id for one in await store.outbox.owed(host=HOST, dead=False)] == ["w-3"]
+        assert [one.id for one in await store.outbox.owed(host=HOST, dead=True)] == ["w-1", "w-2"]
+        assert await store.outbox.remove("t2", "w")
         letters = await store.outbox.owed(dead=True)
         assert [(one.id, one.attempts, one.dead, one.due_ms, one.reason) for one in letters] == [
             (name, 1, True, None, f"no answer {name}") for name in ("w-1", "w-2")

@@ -104,6 +104,9 @@ async def test_the_deliveries_of_a_team_are_told_alone(bench: Bench) -> None:
         assert sorted(each.task_id for each in owed) == own
         assert [each.task_id for each in await store.teams.owed(A, limit=1, after=owed[0].number)] == [owed[1].task_id]
         assert await store.teams.owed(A, dead=True) == ()
+        assert [(each.calls, each.webhooks) for each in await store.teams.owed_groups(A, 9)] == [(2, 2)]
+        assert len(await store.teams.owed(A, host=owed[0].host)) == 2
+        assert await store.teams.owed(A, host="https://nobody:1") == ()
         counts = await store.teams.count_owed(A)
         assert (counts.pending, counts.dead, counts.paused) == (2, 0, 0)
         assert counts.due_ms is not None

@@ -11,6 +11,8 @@ from msgspec.structs import asdict
 from dragoman.admin.webhooks import (
     DeadLetters,
     DeadLettersChanged,
+    DeliveryGroup,
+    DeliveryGroups,
     DeliveryLine,
     DeliveryLines,
     DeliveryQuery,
@@ -34,7 +36,7 @@ from dragoman.model.ids import timestamp
 from dragoman.net.errors import BadUrl
 from dragoman.net.target import shown_url, target
 from dragoman.store.api import Store
-from dragoman.store.outbox import Delivery, Lane, Owed, OwedDetails, PausedHost, covering_names
+from dragoman.store.outbox import Delivery, Lane, Owed, OwedDetails, OwedGroup, PausedHost, covering_names
 from dragoman.store.receipts import RECEIPTS_MAX, Receipt
 
 NUMBER_CHARS_MAX = 16
@@ -48,6 +50,10 @@ LOOKED_UP_MAX = SENT_AGAIN_MAX
 
 TASK_DELIVERIES_MAX = 1_000
 """Most pending and dead deliveries that are listed with a task."""
+
+
+GROUPS_MAX = 200
+"""Most groups of deliveries that are listed."""
 
 
 LANES: dict[Lane, LaneWord] = {Lane.HEALTHY: "answers", Lane.UNKNOWN: "unknown", Lane.FAILING: "failing"}
@@ -75,7 +81,9 @@ class DeliveryAdministration:
             receipts = await self._store.receipts.page(limit=query.limit, before=query.before, task_id=query.task)
             lines = tuple(map(_receipt_line, receipts))
         else:
-            found = await outbox.owed(dead=dead, limit=query.limit, after=query.after, task_id=query.task)
+            found = await outbox.owed(
+                dead=dead, limit=query.limit, after=query.after, task_id=query.task, host=query.host
+            )
             lines = tuple(map(_delivery_line, found))
         last = lines[-1].number if len(lines) == query.limit else None
         waiting, given_up = await outbox.owed_count()
@@ -87,6 +95,11 @@ class DeliveryAdministration:
             next_after=None if query.state == "delivered" else last,
             next_before=last if query.state == "delivered" else None,
         )
+
+    async def group(self, _: Asked[None]) -> DeliveryGroups:
+        """Pending and dead deliveries by host and cause."""
+        found = await self._outbox.owed_groups(GROUPS_MAX + 1)
+        return DeliveryGroups(groups=tuple(map(_group, found[:GROUPS_MAX])), more=len(found) > GROUPS_MAX)
 
     async def of_task(self, asked: Asked[None]) -> TaskDeliveries:
         """The deliveries of a task."""
@@ -192,6 +205,8 @@ def _dead(query: DeliveryQuery) -> bool | None:
     """Whether the dead deliveries are asked for, the pending ones, or both. Raises InvalidParams."""
     if query.state is not None and query.dead is not None:
         raise InvalidParams("dead", "goes without state")
+    if query.host is not None and (query.state == "delivered" or query.task is not None):
+        raise InvalidParams("host", "goes with pending and dead deliveries, without task")
     if query.state == "delivered" and query.after:
         raise InvalidParams("after", "goes with pending and dead deliveries; use before")
     if query.state != "delivered" and query.before is not None:
@@ -229,6 +244,18 @@ def _delivery_line(owed: Owed) -> DeliveryLine:
         host=owed.host,
         paused=owed.paused,
         state="dead" if owed.dead else "pending",
+    )
+
+
+def _group(found: OwedGroup) -> DeliveryGroup:
+    return DeliveryGroup(
+        host=found.host,
+        dead=found.dead,
+        cause=found.cause,
+        deliveries=found.calls,
+        webhooks=found.webhooks,
+        made=timestamp(found.made_ms),
+        paused=found.paused,
     )
 
 

@@ -52,6 +52,7 @@ def stored_answers(
             bind(keys.SHOW_KEY, changes.show),
             bind(webhooks.READ_DELIVERIES, deliveries.of_task),
             bind(webhooks.LIST_WEBHOOKS, deliveries.list),
+            bind(webhooks.GROUP_WEBHOOKS, deliveries.group),
             bind(webhooks.REDELIVER_WEBHOOKS, deliveries.redeliver),
             bind(webhooks.DELETE_WEBHOOKS, deliveries.drop),
             bind(webhooks.LIST_PAUSED_HOSTS, deliveries.paused),

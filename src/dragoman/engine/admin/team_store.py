@@ -34,7 +34,7 @@ from dragoman.store.figures import StoreFigures
 from dragoman.store.keyring import StoredKey
 from dragoman.store.members import TeamMembers
 from dragoman.store.outage import WriteRecord
-from dragoman.store.outbox import Delivery, KeyWebhook, Owed, OwedDetails, PausedHost, QueuedAgain
+from dragoman.store.outbox import Delivery, KeyWebhook, Owed, OwedDetails, OwedGroup, PausedHost, QueuedAgain
 from dragoman.store.principals import PrincipalCounts
 from dragoman.store.receipts import Receipt
 from dragoman.store.replicas import Replica
@@ -163,14 +163,24 @@ class TeamOutbox:
         return await self._outbox.keyless(owner) if covers(self._members, owner) else 0
 
     async def owed(
-        self, *, dead: bool | None = None, limit: int = 100, after: int = 0, task_id: str | None = None
+        self,
+        *,
+        dead: bool | None = None,
+        limit: int = 100,
+        after: int = 0,
+        task_id: str | None = None,
+        host: str | None = None,
     ) -> tuple[Owed, ...]:
         """See `Outbox`."""
         if task_id is None:
-            return await self._rows.owed(self._members, dead=dead, limit=limit, after=after)
+            return await self._rows.owed(self._members, dead=dead, limit=limit, after=after, host=host)
         if not await self._tasks.has(task_id):
             return ()
         return await self._outbox.owed(dead=dead, limit=limit, after=after, task_id=task_id)
+
+    async def owed_groups(self, limit: int) -> tuple[OwedGroup, ...]:
+        """See `Outbox`."""
+        return await self._rows.owed_groups(self._members, limit)
 
     async def owed_count(self) -> tuple[int, int]:
         """See `Outbox`."""

@@ -7,7 +7,7 @@ deliveries due in a file, and any replica changes any webhook in a database.
 from asyncio import Future
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from enum import Enum, auto
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -24,6 +24,7 @@ from dragoman.store.outbox import (
     Lane,
     Owed,
     OwedDetails,
+    OwedGroup,
     PausedHost,
     QueuedAgain,
     Registration,
@@ -190,14 +191,24 @@ class OutboxTables:
     # -- for the operator ----------------------------------------------------------------------------------------------
 
     async def owed(
-        self, *, dead: bool | None = None, limit: int = 100, after: int = 0, task_id: str | None = None
+        self,
+        *,
+        dead: bool | None = None,
+        limit: int = 100,
+        after: int = 0,
+        task_id: str | None = None,
+        host: str | None = None,
     ) -> tuple[Owed, ...]:
         """As the protocol says."""
         if task_id is None:
-            rows = await self._statements.read(OWED[dead], after, limit)
+            rows = await self._statements.read(OWED[dead], after, limit, host)
         else:
             rows = await self._statements.read("owed_by_task", after, limit, task_id, dead)
         return tuple(read_owed(*row) for row in rows)
+
+    async def owed_groups(self, limit: int) -> tuple[OwedGroup, ...]:
+        """As the protocol says."""
+        return tuple(map(read_group, await self._statements.read("owed_groups", None, limit)))
 
     async def find(self, wanted: int | str) -> OwedDetails | None:
         """As the protocol says."""
@@ -307,6 +318,12 @@ class OutboxTables:
 def _split(numbers: list[int]) -> Iterator[list[int]]:
     for start in range(0, len(numbers), BATCH_CHANGED):
         yield numbers[start : start + BATCH_CHANGED]
+
+
+def read_group(row: tuple[Any, ...]) -> OwedGroup:
+    """The group of a row of `owed_groups`."""
+    host, dead, cause, calls, webhooks, made_ms, paused = row
+    return OwedGroup(host, bool(dead), cause, calls, webhooks, made_ms, bool(paused))
 
 
 def read_owed(

@@ -14,16 +14,19 @@ dragoman.deliveries d JOIN dragoman.push_configs c ON c.config = d.config JOIN d
     JOIN dragoman.scopes s ON s.scope = t.scope JOIN dragoman.push_hosts h ON h.host = c.host
 
 -- name: owed
--- The deliveries after the number $1, at most $2.
-SELECT PIECE(owed_columns) FROM PIECE(owed_tables) WHERE d.delivery > $1 ORDER BY d.delivery LIMIT $2;
+-- The deliveries after the number $1, at most $2, to the host $3, null for all.
+SELECT PIECE(owed_columns) FROM PIECE(owed_tables)
+WHERE d.delivery > $1 AND ($3::text IS NULL OR h.name = $3) ORDER BY d.delivery LIMIT $2;
 
 -- name: owed_pending
 -- Those of them that are pending.
-SELECT PIECE(owed_columns) FROM PIECE(owed_tables) WHERE d.delivery > $1 AND FALSE(d.dead) ORDER BY d.delivery LIMIT $2;
+SELECT PIECE(owed_columns) FROM PIECE(owed_tables)
+WHERE d.delivery > $1 AND FALSE(d.dead) AND ($3::text IS NULL OR h.name = $3) ORDER BY d.delivery LIMIT $2;
 
 -- name: owed_dead
 -- Those of them that are dead.
-SELECT PIECE(owed_columns) FROM PIECE(owed_tables) WHERE d.delivery > $1 AND TRUE(d.dead) ORDER BY d.delivery LIMIT $2;
+SELECT PIECE(owed_columns) FROM PIECE(owed_tables)
+WHERE d.delivery > $1 AND TRUE(d.dead) AND ($3::text IS NULL OR h.name = $3) ORDER BY d.delivery LIMIT $2;
 
 -- name: owed_by_task
 -- Those of them of the task $3, the dead ones, the others, or (null) all. No other delivery is looked at.
@@ -49,6 +52,19 @@ WHERE d.delivery = $1;
 -- How many deliveries are pending, and how many are dead.
 SELECT (SELECT count(*) FROM dragoman.deliveries) - d.dead, d.dead
 FROM (SELECT count(*) AS dead FROM dragoman.deliveries o WHERE TRUE(o.dead)) d;
+
+-- name: owed_groups
+-- The deliveries of the tasks of the team $1, null for all, by host, cause and whether they are dead: at most $2 groups, the
+-- largest first, each with the number of its deliveries and of their webhooks, and when the oldest was made. A pending one that
+-- waits for another has the cause of that: nothing else of its webhook has been tried.
+SELECT h.name, g.dead, g.cause, sum(g.calls)::bigint, count(*), min(g.made_ms),
+    h.host = ANY (ARRAY(SELECT p.host FROM PAUSED_PUSH_HOSTS p))
+FROM (SELECT d.config, d.dead, max(d.reason) AS cause, count(*) AS calls, min(d.made_ms) AS made_ms FROM dragoman.deliveries d
+        GROUP BY d.config, d.dead, CASE WHEN TRUE(d.dead) THEN d.reason END) g
+    JOIN dragoman.push_configs c ON c.config = g.config JOIN dragoman.push_hosts h ON h.host = c.host
+    JOIN dragoman.tasks t ON t.task = c.task
+WHERE $1::text IS NULL OR t.team = $1
+GROUP BY h.host, h.name, g.dead, g.cause ORDER BY sum(g.calls) DESC, h.name, g.dead, g.cause LIMIT $2;
 
 -- name: next_dead
 -- At most $3 dead deliveries after $1, up to $2.

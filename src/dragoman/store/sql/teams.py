@@ -5,9 +5,9 @@ Invariant: it only reads.
 
 from dragoman.store.figures import OpenTasks, read_open_tasks
 from dragoman.store.members import TeamMembers
-from dragoman.store.outbox import Owed
+from dragoman.store.outbox import Owed, OwedGroup
 from dragoman.store.receipts import Receipt
-from dragoman.store.sql.outbox import read_owed
+from dragoman.store.sql.outbox import read_group, read_owed
 from dragoman.store.sql.receipts import NEWEST, read_receipt
 from dragoman.store.sql.statements import Statements
 from dragoman.store.team_rows import OwedCounts
@@ -24,11 +24,21 @@ class TeamTable:
         return read_open_tasks(await self._statements.read("open_by_agent", members.first, members.last))
 
     async def owed(
-        self, members: TeamMembers, *, dead: bool | None = None, limit: int = 100, after: int = 0
+        self,
+        members: TeamMembers,
+        *,
+        dead: bool | None = None,
+        limit: int = 100,
+        after: int = 0,
+        host: str | None = None,
     ) -> tuple[Owed, ...]:
         """As the protocol says."""
-        rows = await self._statements.read("owed_of_team", after, limit, members.team, dead)
+        rows = await self._statements.read("owed_of_team", after, limit, members.team, dead, host)
         return tuple(read_owed(*row) for row in rows)
+
+    async def owed_groups(self, members: TeamMembers, limit: int) -> tuple[OwedGroup, ...]:
+        """As the protocol says."""
+        return tuple(map(read_group, await self._statements.read("owed_groups", members.team, limit)))
 
     async def count_owed(self, members: TeamMembers) -> OwedCounts:
         """As the protocol says."""

@@ -8,11 +8,13 @@ FROM dragoman.scopes s JOIN dragoman.tasks t BY_INDEX(tasks_by_scope) ON t.scope
 WHERE s.owner BETWEEN $3 AND $4 ORDER BY t.status_ms, t.id LIMIT $2;
 
 -- name: owed_of_team
--- The deliveries of tasks of the team $3 after the number $1, at most $2: the dead ones, the others, or (null) all.
+-- The deliveries of tasks of the team $3 after the number $1, at most $2: the dead ones, the others, or (null) all;
+-- with a host $5 those to it.
 SELECT PIECE(owed_columns)
 FROM dragoman.tasks t JOIN dragoman.push_configs c ON c.task = t.task JOIN dragoman.deliveries d ON d.config = c.config
     JOIN dragoman.scopes s ON s.scope = t.scope JOIN dragoman.push_hosts h ON h.host = c.host
-WHERE t.team = $3 AND d.delivery > $1 AND ($4::boolean IS NULL OR d.dead = $4) ORDER BY d.delivery LIMIT $2;
+WHERE t.team = $3 AND d.delivery > $1 AND ($4::boolean IS NULL OR d.dead = $4)
+    AND ($5::text IS NULL OR h.name = $5) ORDER BY d.delivery LIMIT $2;
 
 -- name: owed_count_of_team
 -- How many deliveries of tasks of the team $1 are pending, how many are dead, and how many of the first wait for a paused host;
