@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.bindings.admin.routes import routes
 from dragoman.cli.a2a.commands.help import help_
 from dragoman.cli.topics import TOPICS, Section, Table, load_table, search_table, to_markdown, to_text
+from dragoman.cli.topics.admin_api import NOTES
 from dragoman.config import RESERVED_AGENT_IDS, AgentEntry, settings
 from dragoman.config.agents import KINDS
 from scripts.tables import MARKER
@@ -47,6 +49,10 @@ def test_the_table_of_settings_has_each_with_its_names_default_and_meaning() -> 
 def test_the_table_of_agent_keys_has_every_key_that_all_kinds_share() -> None:
     kinds = {*(kind.field for kind in KINDS), "pool"}
     assert set(names("agent-keys")) == set(AgentEntry.__struct_fields__) - kinds
+
+
+def test_every_note_on_a_request_is_on_one_that_exists() -> None:
+    assert NOTES.keys() <= {f"{route.method} {route.path}" for route in routes()}
 
 
 def test_the_limits_that_are_settings_have_the_defaults_of_the_code() -> None:
