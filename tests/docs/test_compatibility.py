@@ -1,4 +1,4 @@
-"""The tables of docs/compatibility.md say what the code says."""
+"""docs/compatibility.md and the tables that it names say what the code does."""
 
 import re
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.bindings.routes import Routes
+from dragoman.cli.topics import load_table
 from dragoman.dialects import v03, v1
 from dragoman.dialects.v03 import protobuf as v03_protobuf
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
@@ -50,65 +51,61 @@ INSTANCES: tuple[A2AError, ...] = (
     errors.TooManyRequests("", "", 1),
 )
 
-PATHS_OF_ONE_VERSION = ("/extendedAgentCard", "/v1/card")
+
+def code(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
 
 
-def table(heading: str) -> list[list[str]]:
-    """The cells of the first table below a heading, without its header."""
-    section = PAGE.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in each] for each in rows[2:]]
+PATHS_OF_ONE_VERSION = ("/extendedAgentCard",)
+ROWS = {name.strip("`"): meaning for section in load_table("operations").sections for name, meaning in section.rows}
 
 
-def code(cell: str) -> list[str]:
-    return re.findall(r"`([^`]+)`", cell)
-
-
-def test_the_table_of_errors_is_that_of_both_versions() -> None:
-    shown = [
-        (code(name)[0], int(number), code(reason)[0], int(new), int(old))
-        for name, number, reason, new, old, _ in table("Errors")
-    ]
-    assert shown == [
-        (type(error).__name__, row(error).code, row(error).reason, row(error).http_status, rest_error_status(error))
-        for error in INSTANCES
-    ]
-
-
-def test_the_table_of_errors_has_the_statuses_of_grpc() -> None:
-    shown = [code(each[5]) for each in table("Errors")]
-    assert [(CODES[each[0]], CODES[each[-1]]) for each in shown] == [
-        (v1_protobuf.GRPC.error_status(error), v03_protobuf.GRPC.error_status(error)) for error in INSTANCES
-    ]
-
-
-def test_the_last_ten_errors_have_their_own_status_over_json_rpc() -> None:
-    statuses = [(v1.JSONRPC.error_status(error), v03.JSONRPC.error_status(error)) for error in INSTANCES]
-    assert statuses[:-10] == [(200, 200)] * (len(INSTANCES) - 10)
-    assert all(200 not in each for each in statuses[-10:])
+def names_in(topic: str) -> list[str]:
+    return [row[0].strip("`") for section in load_table(topic).sections for row in section.rows]
 
 
 def test_every_error_is_in_the_table() -> None:
     declared = {kind.__name__ for kind in A2AError.__subclasses__() if kind.__module__ == errors.__name__}
-    assert declared == {type(error).__name__ for error in INSTANCES}
+    assert declared == {type(error).__name__ for error in INSTANCES} == set(names_in("errors"))
 
 
-def test_every_method_of_both_versions_is_in_the_table_of_operations() -> None:
-    rows = table("Operations")
-    assert {name for each in rows for name in code(each[1])} == set(METHODS_1)
-    assert {name for each in rows for name in code(each[2])} == set(METHODS_03)
+def test_the_table_of_errors_has_what_both_versions_answer() -> None:
+    rows = {row[0].strip("`"): row[1] for section in load_table("errors").sections for row in section.rows}
+    for error in INSTANCES:
+        text = rows[type(error).__name__]
+        assert text.startswith(f"{row(error).code}; `{row(error).reason}`; HTTP {row(error).http_status}")
+        assert (f"(0.3: {rest_error_status(error)})" in text) != (rest_error_status(error) == row(error).http_status)
+        alone = v1.JSONRPC.error_status(error) != 200
+        assert alone == (v03.JSONRPC.error_status(error) != 200) == ("over JSON-RPC, too" in text)
+        assert CODES[text.rpartition("gRPC ")[2].strip("`")] == v1_protobuf.GRPC.error_status(error)
 
 
-@pytest.mark.parametrize("each", table("Operations"), ids=lambda each: str(each[0]))
-def test_every_path_of_the_table_is_routed(each: list[str]) -> None:
+def test_the_page_names_the_errors_that_have_another_status_in_0_3_over_grpc() -> None:
+    other = {
+        type(error).__name__
+        for error in INSTANCES
+        if v03_protobuf.GRPC.error_status(error) != v1_protobuf.GRPC.error_status(error)
+    }
+    assert {v03_protobuf.GRPC.error_status(error) for error in INSTANCES if type(error).__name__ in other} == {
+        CODES["UNIMPLEMENTED"]
+    }
+    said = PAGE.replace("\n", " ").partition("it says `UNIMPLEMENTED` for ")[2].partition(".")[0]
+    assert set(code(said)) == other
+
+
+def test_every_method_of_both_versions_is_in_the_table_or_on_the_page() -> None:
+    assert set(ROWS) == set(METHODS_1)
+    assert {word for text in ROWS.values() for word in code(text)} | set(code(PAGE)) >= set(METHODS_03)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_path_of_the_table_is_routed(name: str) -> None:
     routes = Routes(["echo"], "echo")
-    (name,) = code(each[1])
-    verbs, paths = re.findall(r"GET|POST|DELETE", each[3]), re.findall(r"/[^`]+", each[3])
-    assert len(verbs) >= len(paths) > 0
-    for verb, path in zip(verbs, paths if len(paths) == len(verbs) else paths * len(verbs), strict=True):
-        mounts = ["", "/agents/echo"]
-        if path not in PATHS_OF_ONE_VERSION:
-            mounts += ["/v1", "/agents/echo/v1", "/echo"]
-        for mount in mounts:
-            route = routes.find((mount + path.replace("{id}", "t1").replace("{config}", "c1")).encode())
-            assert route.methods[verb] == name
+    requests = [re.fullmatch(r"(.+?) (/.+)", each) for each in code(ROWS[name])]
+    found = [(each[1].split(" or "), each[2]) for each in requests if each]
+    assert len(found) == 2
+    for (verbs, path), mounts in zip(found, (("", "/agents/echo", "/echo"), ("", "/agents/echo")), strict=True):
+        for mount in mounts[: 2 if path in PATHS_OF_ONE_VERSION else 3]:
+            route = routes.find((mount + re.sub(r"{\w+}", "x1", path)).encode())
+            for verb in verbs:
+                assert route.methods[verb] == name

@@ -29,6 +29,8 @@ TOPICS = {
     "admin-api": Topic("the requests of the admin API"),
     "agent-keys": Topic("the keys of an [[agents]] table", ("Key", "Meaning")),
     "commands": Topic("all commands"),
+    "doctor-checks": Topic("the checks of the doctor"),
+    "errors": Topic("the errors of A2A, with their codes"),
     "exit-statuses": Topic("the exit statuses of all commands"),
     "limits": Topic(
         "the limits of requests, callers and connections",
@@ -37,6 +39,7 @@ TOPICS = {
     "log-lines": Topic("the lines of the server's log", ("Logger", "Line", "When")),
     "messages": Topic("the error messages of the server", ("Message", "Why, and what else helps")),
     "metrics": Topic("the metrics of /metrics", ("Metric", "Meaning")),
+    "operations": Topic("the operations of A2A, with their names and paths"),
     "settings": Topic("the settings of the server"),
 }
 """All topics by name."""

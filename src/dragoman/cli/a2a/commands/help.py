@@ -35,11 +35,14 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       admin-api      the requests of the admin API
       agent-keys     the keys of an [[agents]] table
       commands       all commands
+      doctor-checks  the checks of the doctor
+      errors         the errors of A2A, with their codes
       exit-statuses  the exit statuses of all commands
       limits         the limits of requests, callers and connections
       log-lines      the lines of the server's log
       messages       the error messages of the server
       metrics        the metrics of /metrics
+      operations     the operations of A2A, with their names and paths
       settings       the settings of the server
     """
     from dragoman.cli.topics import TOPICS
