@@ -23,6 +23,7 @@ from dragoman.bindings.mcp import Sessions
 from dragoman.bus.api import Inbox
 from dragoman.config import Config, Model, Upstream
 from dragoman.engine.admin.administration import Administration
+from dragoman.engine.admin.bulk_jobs import BulkRunner
 from dragoman.engine.cancellations import Cancellations
 from dragoman.engine.delegated_tasks import DelegatedTasks
 from dragoman.engine.effects import Effects
@@ -38,6 +39,7 @@ from dragoman.server.files import ServedFiles
 from dragoman.server.queues import QueueWatch
 from dragoman.server.reloading import Reloading
 from dragoman.server.retention import RetentionWatch
+from dragoman.server.series import Series
 from dragoman.server.tls import ServerTls
 from dragoman.store.replicas import LocalReplicas
 from dragoman.store.sql.audit import AuditTable
@@ -68,6 +70,8 @@ PLANTS: dict[str, tuple[type, str]] = {
     "queues": (QueueWatch, "check"),
     "certificates": (ServerTls, "run"),
     "pulse": (Pulse, "run"),
+    "series": (Series, "run"),
+    "bulk acts": (BulkRunner, "run"),
     "hints of changes": (Administration, "hear"),
     "changes": (Administration, "run"),
     "watch of deletions": (ErasureWatch, "run"),

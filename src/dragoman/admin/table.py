@@ -6,6 +6,7 @@ Invariant: each name stands once. A path with a suffix stands before the one tha
 from dragoman.admin import (
     audit,
     budgets,
+    bulk,
     keys,
     logs,
     overview,
@@ -41,6 +42,6 @@ QUESTIONS: tuple[AnyQuestion, ...] = (
     *(switches.DRAIN_AGENT, switches.DISABLE_AGENT, switches.ENABLE_AGENT),
     *(switches.DRAIN_MEMBER, switches.DISABLE_MEMBER, switches.ENABLE_MEMBER),
     *(principals.EXPORT_PRINCIPAL, principals.DELETE_PRINCIPAL),
-    *(search.SEARCH, series.SHOW_SERIES),
+    *(search.SEARCH, series.SHOW_SERIES, bulk.START_BULK, bulk.LIST_BULK, bulk.STOP_BULK),
     *AGENT_QUESTIONS,
 )

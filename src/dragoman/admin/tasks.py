@@ -43,13 +43,18 @@ TeamName = Annotated[str, Meta(min_length=1, max_length=64)]
 """The id of a team."""
 
 
+MetadataWords = Annotated[str, Meta(min_length=1, max_length=1000)]
+
+
 class TaskFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The tasks that fit every field that is set. Ages are those of the status, in seconds.
 
     `team` is that of the `principal`. `key` is the id of the key that the task was made with, which tasks from before
     keys were noted do not have. `text` is contained in the first 200 characters of the first message, or in the title
     that was given; the case of the letters a to z does not count. `sleeping` tasks wait for a time at which their
-    agents go on.
+    agents go on. `metadata` is a name in the metadata of the request that made the task, or `name=value`; a value that
+    is no text is spelled as JSON. `longer_than_s` and `shorter_than_s` bound the time from its making until its end, or
+    until now.
     """
 
     state: StateWord | None = None
@@ -61,6 +66,9 @@ class TaskFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dialect: str | None = None
     text: SearchText | None = None
     sleeping: bool | None = None
+    metadata: MetadataWords | None = None
+    longer_than_s: Seconds | None = None
+    shorter_than_s: Seconds | None = None
     older_than_s: Seconds | None = None
     newer_than_s: Seconds | None = None
 
@@ -102,7 +110,8 @@ class TaskLine(Struct, frozen=True, kw_only=True):
 class TaskLines(Struct, frozen=True, kw_only=True):
     """A page of tasks, newest status first unless another order was asked for. `next_cursor` is empty on the last page.
 
-    With `key`, `dialect`, `text` or `sleeping`, which no index answers, the newest made are first. In the order of
+    With `key`, `dialect`, `text`, `sleeping`, `metadata` or a duration, which no index answers, the newest made are
+    first. In the order of
     creation a page may have fewer tasks than asked for, or none, although more follow. `total` counts the tasks on all
     pages; it is null in that order and with `older_than_s`.
     """

@@ -211,6 +211,7 @@ class _Server:
             "pulse": _job_of(assembly.pulse),
             "series": assembly.series.run,
             "changes": assembly.administration.run,
+            "bulk acts": assembly.administration.bulk.run,
             "hints of changes": assembly.administration.hear,
             "watch of stopped keys": assembly.stopper.run,
             "stops of keys": assembly.stopper.work,

@@ -34,6 +34,8 @@ EFFECTS: Mapping[str, tuple[JobEffect, str]] = {
     "queues": (JobEffect.UNREADY, "it is not known how long tasks wait to be run"),
     "certificates": (JobEffect.NOTHING, "the certificate of before stays in use"),
     "pulse": (JobEffect.NOTHING, "the console's graphs have a gap"),
+    "series": (JobEffect.NOTHING, "the figures over time have a gap"),
+    "bulk acts": (JobEffect.NOTHING, "bulk acts wait, and those under way have been interrupted"),
     "hints of changes": (JobEffect.NOTHING, "consoles show changes late"),
     "changes": (JobEffect.NOTHING, "consoles show changes late"),
     "watch of stopped keys": (JobEffect.NOTHING, "streams of a key that an operator stops go on"),

@@ -42,6 +42,7 @@ DEADLINE_S = 60.0
 BODIES = {
     "cancelTasks": {"agent": "other"},
     "deleteTasks": {"agent": "other"},
+    "startBulk": {"action": "cancel", "agent": "other"},
     "redeliverWebhooks": {"all": True},
     "deleteWebhooks": {"numbers": [7]},
     "answerTask": {"parts": [{"text": "blue"}]},
@@ -235,6 +236,9 @@ async def test_an_operator_sees_and_cancels_the_tasks_of_everybody(tmp_path: Pat
             ("text=two&agent=echo", set()),
             ("older_than_s=3600", set()),
             ("newer_than_s=3600", set(made)),
+            ("longer_than_s=3600", set()),
+            ("shorter_than_s=3600", set(made)),
+            ("metadata=colour", set()),
         ):
             _, page = await read(http, f"/tasks?{query}", ops)
             assert {line["id"] for line in page["tasks"]} == wanted, query
@@ -320,6 +324,13 @@ async def test_wrong_requests_say_what_is_wrong(tmp_path: Path) -> None:
             ("POST", "/webhooks:delete", {"numbers": [1], "all": True}, 400, "one of the two"),
             ("POST", "/webhooks:delete", {"numbers": [0]}, 400, "numbers"),
             ("POST", "/tasks:delete", {}, 400, "older_than_s = 0"),
+            ("POST", "/bulk", {"action": "delete"}, 400, "older_than_s = 0"),
+            ("POST", "/bulk", {"action": "cancel", "state": "failed"}, 400, "is an end"),
+            ("POST", "/bulk", {"action": "delete", "state": "working"}, 400, "no end"),
+            ("POST", "/bulk", {"action": "send-again", "force": True, "state": "working"}, 400, "no end"),
+            ("POST", "/bulk", {"action": "cancel", "agent": "echo", "limit": 10_001}, 400, "limit"),
+            ("POST", "/bulk/none:stop", None, 404, "none"),
+            ("GET", "/series?span=year", None, 400, "span"),
             ("POST", "/tasks:delete", {"state": "working"}, 400, "force"),
             ("POST", "/tasks/none:answer", {"parts": [{"text": "x"}]}, 404, "none"),
             ("POST", "/tasks/none:answer", {}, 400, "at least one part"),
@@ -339,6 +350,8 @@ async def make_subject(http: aiohttp.ClientSession, ops: dict[str, str], route: 
     """Make a thing that an operation is about, and return its id."""
     if route.path.startswith("/keys/"):
         return str((await read(http, "/keys", ops, "POST", json={"name": route.name}))[1]["key"]["id"])
+    if route.path.startswith("/bulk/"):
+        return str((await read(http, "/bulk", ops, "POST", json=BODIES["startBulk"]))[1]["id"])
     if "{member}" in route.path:
         urls = ["openai:http://127.0.0.1:9/v1", "openai:http://127.0.0.1:9/v2"]
         pool = {"id": route.name, "agent": {"run": urls, "model": "small"}}

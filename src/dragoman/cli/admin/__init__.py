@@ -1,8 +1,8 @@
 """`dragoman admin`: an operator's commands on a running server.
 
 `server` finds the server or the local store, also for the commands that stand alone. `tasks`, `task_changes`,
-`task_tree`, `inbox`, `principals`, `agents`, `overview`, `stats` and `usage` are the commands, `task_choice` the
-filters of tasks.
+`task_tree`, `bulk`, `inbox`, `principals`, `agents`, `overview`, `stats` and `usage` are the commands, `task_choice`
+the filters of tasks.
 """
 
 import click
@@ -11,6 +11,7 @@ from dragoman.cli.command_table import CommandTable
 
 COMMANDS = {
     "agents": "dragoman.cli.admin.agents:agents",
+    "bulk": "dragoman.cli.admin.bulk:bulk",
     "budgets": "dragoman.cli.admin.usage:budgets",
     "inbox": "dragoman.cli.admin.inbox:inbox",
     "principals": "dragoman.cli.admin.principals:principals",

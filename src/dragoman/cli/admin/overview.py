@@ -74,9 +74,10 @@ def replicas(place: TaskPlace) -> Listing:
 @lists(limit=None, cut=True)
 @with_server
 def series(place: TaskPlace, span: "Span") -> Listing:
-    """Show by agent how many tasks ended, how long they took, and what they used.
+    """Show ended tasks, their times and usage by agent.
 
-    P50 and P95 are the seconds that half of them, and 95 of 100, took at most.
+    It counts the tasks that ended in that span, and what they used. P50 and P95 are the seconds that half of them, and
+    95 of 100, took at most.
     """
     from dragoman.admin.series import SHOW_SERIES, SeriesQuery
 

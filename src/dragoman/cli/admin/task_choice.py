@@ -45,6 +45,11 @@ def with_filters(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--sleeping/--not-sleeping", default=None, help="Only tasks that sleep until a time, or do not."
             ),
+            click.option("--metadata", metavar="NAME[=VALUE]", help="Only tasks whose request had this metadata."),
+            click.option(
+                *("--longer-than", "longer_than_s"), metavar="AGE", help="Only tasks that took longer, such as 30s."
+            ),
+            click.option("--shorter-than", "shorter_than_s", metavar="AGE", help="Only tasks that took less time."),
             click.option(
                 *("--older-than", "older_than_s"),
                 metavar="AGE",
@@ -61,8 +66,10 @@ def read_filters(given: Filters) -> Filters:
     """The members of a filter that were given, by their names in the API. Raises UsageError."""
     filters = given | {
         "key": None if given["key"] is None else parse_key_id(given["key"]),
-        "older_than_s": _age_s("--older-than", given["older_than_s"]),
-        "newer_than_s": _age_s("--newer-than", given["newer_than_s"]),
+        **{
+            name: _age_s(f"--{name.removesuffix('_s').replace('_', '-')}", given[name])
+            for name in ("longer_than_s", "shorter_than_s", "older_than_s", "newer_than_s")
+        },
     }
     return {name: value for name, value in filters.items() if value is not None}
 

@@ -16,6 +16,7 @@ from dragoman.bus.api import Bus, NoBus
 from dragoman.config.prices import NO_PRICES, Prices
 from dragoman.engine.admin.access import AccessNotes, Operator
 from dragoman.engine.admin.answers import Asked, Functions
+from dragoman.engine.admin.bulk_jobs import BulkRunner
 from dragoman.engine.admin.change_feeds import ChangeFeed, ChangeReader
 from dragoman.engine.admin.change_hints import ChangeHints
 from dragoman.engine.admin.feeds import LogFeed
@@ -73,6 +74,7 @@ class Administration:
     ) -> None:
         self._notes = AccessNotes(trail, store.clock)
         self._hints = hints = ChangeHints(store, NoBus() if bus is None else bus)
+        self.bulk = BulkRunner(store)
         open_desk = partial(
             OperatorDesk,
             handler=handler,
@@ -86,6 +88,7 @@ class Administration:
             blobs=blobs,
             records=records or RecordReader(store, shared=store.replicas.shared),
             rules=rules,
+            jobs_of_many=self.bulk,
         )
         changes = ChangeReader(store, hints, keepalive_s)
         self._of_server = open_desk(store, operated, changes, teams, pulse=pulse, jobs=jobs, further=further)

@@ -7,6 +7,8 @@ are shortened, and nothing in an answer is a secret: webhooks are counted, and a
 import re
 from collections.abc import Callable
 
+from msgspec.json import encode
+
 from dragoman.admin.logs import Timeline
 from dragoman.admin.tasks import (
     STATES_BY_WORD,
@@ -26,9 +28,9 @@ from dragoman.engine.admin.playback import find_head, find_snapshot, page_facts,
 from dragoman.engine.policy import page_token, read_page_token
 from dragoman.model.acting_chain import NOTE, spelled_chain
 from dragoman.model.errors import InvalidParams
-from dragoman.model.ids import timestamp
+from dragoman.model.ids import timestamp, timestamp_ms
 from dragoman.model.parts import beginning
-from dragoman.model.task import Record, phase_of
+from dragoman.model.task import TERMINAL, Record, phase_of
 from dragoman.model.title import given_title, title_line
 from dragoman.store.api import (
     ASIDE,
@@ -49,6 +51,9 @@ SEARCHES = 5
 """How often one page asks the store to look through tasks for a filter that no index answers. Its cursor goes on where
 that stopped."""
 
+SIFTS = 40
+"""The same for a filter that the store does not know, so that what it returns is sifted."""
+
 PAGE_BYTES = 4 << 20
 """Most stored bytes that are read for one page of tasks."""
 
@@ -57,6 +62,9 @@ TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*
 
 BY_CREATION = ("newest-created", "oldest-created")
 """The orders in which a page looks through tasks, so that any filter can be used."""
+
+SEARCHED = ("text", "key", "dialect", "sleeping", "metadata", "longer_than_s", "shorter_than_s")
+"""The filters that no index answers."""
 
 
 class Inspector:
@@ -111,7 +119,8 @@ class Inspector:
 
     async def _search(self, wanted: TaskQuery, order: TaskOrder, after: int | None, now_ms: int) -> TaskLines:
         found: list[TaskRow] = []
-        for _ in range(SEARCHES):
+        fits = _sieve(wanted, now_ms)
+        for _ in range(SEARCHES if fits is None else SIFTS):
             page = await self._store.search(
                 TaskSearch(
                     owner=whose_of(wanted.principal, wanted.team),
@@ -129,9 +138,9 @@ class Inspector:
                     after=after,
                 )
             )
-            found += page.rows
+            found += page.rows if fits is None else filter(fits, page.rows)
             after = page.after
-            if after is None or len(found) == wanted.limit:
+            if after is None or len(found) == wanted.limit or (fits is not None and 2 * len(found) > wanted.limit):
                 break
         return TaskLines(
             tasks=tuple(self.line(row, now_ms) for row in found),
@@ -230,6 +239,29 @@ def whose_of(principal: str | None, team: str | None) -> Whose:
     return members if principal is None else principal
 
 
+def _sieve(wanted: TaskQuery, now_ms: int) -> Callable[[TaskRow], bool] | None:
+    """Whether a task fits the filters that the store does not know; None without such filters."""
+    least_s, most_s = wanted.longer_than_s, wanted.shorter_than_s
+    name, equals, value = (wanted.metadata or "").partition("=")
+    if not wanted.metadata and least_s is None and most_s is None:
+        return None
+
+    def fits(row: TaskRow) -> bool:
+        if wanted.metadata:
+            metadata = row.head.metadata or {}
+            if name not in metadata or (equals and _spell(metadata[name]) != value):
+                return False
+        until_ms = row.status_ms if row.state in TERMINAL else now_ms
+        took_s = (until_ms - timestamp_ms(row.head.created_at)) / 1000
+        return (least_s is None or took_s > least_s) and (most_s is None or took_s < most_s)
+
+    return fits
+
+
+def _spell(value: object) -> str:
+    return value if isinstance(value, str) else encode(value).decode()
+
+
 def _wakes_at(stored: Stored) -> str | None:
     """When a task wakes that sleeps."""
     wakes_ms = stored.offered_until_ms if stored.holder == ASLEEP else None
@@ -245,12 +277,12 @@ def _trace(traceparent: str | None) -> str | None:
 def _order(wanted: TaskQuery) -> TaskOrder:
     """The order of a list. Raises InvalidParams if the filters do not go with it."""
     order = wanted.order
-    searches = any(each is not None for each in (wanted.key, wanted.dialect, wanted.text, wanted.sleeping))
+    searches = any(getattr(wanted, name) is not None for name in SEARCHED)
     if order is None:
         return "newest-created" if searches else "newest-changed"
     if searches and order not in BY_CREATION:
         raise InvalidParams(
-            "order", f"must be {' or '.join(BY_CREATION)} with text, key, dialect or sleeping, which no index answers"
+            "order", f"must be {' or '.join(BY_CREATION)} with {', '.join(SEARCHED)}, which no index answers"
         )
     if wanted.older_than_s is not None and order == "longest-running":
         raise InvalidParams("older_than_s", "does not go with the order longest-running: choose oldest-changed")

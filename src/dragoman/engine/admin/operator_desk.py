@@ -6,13 +6,15 @@ Whom it answers is decided before: see `engine.admin.administration`.
 
 from collections.abc import Callable, Collection, Mapping
 
-from dragoman.admin import logs, overview, principals, search, switches, tasks
+from dragoman.admin import bulk, logs, overview, principals, search, switches, tasks
+from dragoman.admin.bulk import BulkJob, BulkRequest
 from dragoman.admin.logs import LogQuery
 from dragoman.admin.overview import UpstreamLines
 from dragoman.admin.question import Answer, Given, Question
 from dragoman.config.prices import Prices
 from dragoman.engine.admin.access import AccessNotes
 from dragoman.engine.admin.answers import Answers, Asked, Functions, bind
+from dragoman.engine.admin.bulk_jobs import BulkRunner
 from dragoman.engine.admin.change_feeds import ChangeReader
 from dragoman.engine.admin.conversations import list_conversations
 from dragoman.engine.admin.delegation_tree import DelegationTrees
@@ -51,8 +53,8 @@ class OperatorDesk:
     """Answers the questions of the table about what a store has. `serve` comes before the first one.
 
     `operated` are the tasks of the store, and `changes` reads what changes in it. `teams` are the ids of those that
-    there are, as keys are made for no other. `pulse`, `jobs` and `further` are as in `Administration`: those of a whole
-    server.
+    there are, as keys are made for no other. `jobs_of_many` carries out bulk acts. `pulse`, `jobs` and `further` are as
+    in `Administration`: those of a whole server.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class OperatorDesk:
         blobs: BlobStore | None,
         records: RecordReader,
         rules: Callable[[], SpendingRules],
+        jobs_of_many: BulkRunner,
         pulse: Pulse | None = None,
         jobs: Callable[[], Mapping[str, str]] = dict,
         further: Functions | None = None,
@@ -81,6 +84,8 @@ class OperatorDesk:
         self.changes = changes
         self._store = store
         self._operated = operated
+        self._notes = notes
+        self._bulk = jobs_of_many
         places = FoldedPlaces(store, linked, operated.known_record)
         inspector = Inspector(store, places, operated.idle)
         self.tasks = TaskChanges(handler, operated, store, inspector, notes)
@@ -126,6 +131,9 @@ class OperatorDesk:
                     tasks.DELETE_TASK, lambda asked: changes.delete(asked.operator, asked.id, force=asked.given.force)
                 ),
                 bind(tasks.DELETE_TASKS, lambda asked: changes.delete_many(asked.operator, asked.given)),
+                bind(bulk.START_BULK, self._start_bulk),
+                bind(bulk.LIST_BULK, self._bulk.list),
+                bind(bulk.STOP_BULK, self._bulk.stop),
                 bind(principals.DELETE_PRINCIPAL, self._eraser.delete),
                 bind(switches.DRAIN_AGENT, self._switches.drain),
                 bind(switches.DISABLE_AGENT, self._switches.disable),
@@ -139,6 +147,12 @@ class OperatorDesk:
                 bind(overview.LIST_REPLICAS, lambda _: figures.replicas()),
                 bind(overview.SHOW_STATS, lambda _: figures.stats(self.facts.open_streams())),
             )
+        )
+
+    async def _start_bulk(self, asked: Asked[BulkRequest]) -> BulkJob:
+        changes = self.tasks
+        return await self._bulk.start(
+            asked, lambda wanted: changes.match(wanted, wanted.states), changes.act, self._notes
         )
 
     async def _upstreams(self, _: Asked[None]) -> UpstreamLines:

@@ -5,12 +5,14 @@ the owner's own calls, on every replica, and the task's log tells who made them.
 task of the operator. Only tasks that have ended are deleted.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
+from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from dragoman.admin.bulk import BulkRequest
 from dragoman.admin.tasks import (
     ENDS,
     LIST_TASKS,
@@ -33,7 +35,7 @@ from dragoman.admin.tasks import (
 )
 from dragoman.engine.admin.access import AccessNotes, Operator
 from dragoman.engine.admin.folded_places import LOG_BYTES
-from dragoman.engine.admin.inspection import Inspector
+from dragoman.engine.admin.inspection import SEARCHED, Inspector
 from dragoman.engine.admin.playback import find_head
 from dragoman.engine.admin.task_batches import change_each
 from dragoman.engine.handler import Handler
@@ -53,6 +55,9 @@ DIALECT = "admin"
 
 NEW_DIALECT = "1.0"
 """The dialect of a task that is sent again, whatever its first caller spoke."""
+
+PAGE = 200
+"""How many tasks are read at once when all are looked for that fit."""
 
 APPROVES, REFUSES = "yes", "no"
 """The words that every agent understands as the approval of a tool's call, and as its refusal."""
@@ -201,19 +206,53 @@ class TaskChanges:
         left = {failure.id for failure in failed}
         return tuple(task.id for task in tasks if task.id not in left), failed
 
+    async def act(self, operator: Operator, wanted: BulkRequest, task_id: str) -> bool:
+        """Carry out a bulk act on one task, without an entry of its own in the audit trail.
+
+        Returns False if the task is gone, or its state does not fit any more. Raises A2AError, StoreError.
+        """
+        known = await self._store.head(task_id)
+        if known is None or state_word(known[2]) not in wanted.states:
+            return False
+        match wanted.action:
+            case "cancel":
+                try:
+                    await self.cancel(operator, task_id, wanted.reason)
+                except TaskNotCancelable:  # it has just ended by itself
+                    return False
+                return True
+            case "delete":
+                if known[2] not in TERMINAL:
+                    with suppress(TaskNotCancelable):
+                        await self.cancel(operator, task_id, wanted.reason or "to be deleted")
+                return bool(await self._operated.delete((task_id,)))
+            case "send-again":
+                await self.send_again(operator, task_id)
+                return True
+
+    async def match(self, wanted: TaskFilter, states: Sequence[StateWord]) -> AsyncIterator[TaskLine]:
+        """The tasks in these states that fit, as long as somebody reads on. Raises InvalidParams, StoreError."""
+        values: dict[str, Any] = {name: getattr(wanted, name) for name in TaskFilter.__struct_fields__}
+        looked = any(values[name] is not None for name in SEARCHED)  # then one look at all is enough
+        for state in (wanted.state,) if looked or wanted.state is not None else states:
+            query: TaskQuery | None = TaskQuery(**values | {"state": state}, limit=PAGE)
+            while query is not None:
+                page = await self._inspector.list(query)
+                for line in page.tasks:
+                    if line.state in states:
+                        yield line
+                query = LIST_TASKS.next_page(query, page)
+
     async def _matching(
         self, wanted: TaskFilter, states: Sequence[StateWord], limit: int
     ) -> tuple[tuple[TaskLine, ...], bool]:
         """The tasks in these states that fit, and whether there are more of them than the limit."""
         found: list[TaskLine] = []
-        values = {name: getattr(wanted, name) for name in TaskFilter.__struct_fields__}
-        for state in states if wanted.state is None else (wanted.state,):
-            query: TaskQuery | None = TaskQuery(**{**values, "state": state}, limit=100)
-            while query is not None and len(found) <= limit:
-                page = await self._inspector.list(query)
-                found += page.tasks
-                query = LIST_TASKS.next_page(query, page)
-        return tuple(found[:limit]), len(found) > limit
+        async for line in self.match(wanted, states):
+            if len(found) == limit:
+                return tuple(found), True
+            found.append(line)
+        return tuple(found), False
 
 
 def still_open(task_id: str, state: TaskState) -> UnsupportedOperation:
