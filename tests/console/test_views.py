@@ -45,6 +45,41 @@ async def test_the_link_of_the_server_signs_in_and_leaves_no_token_in_the_addres
         await page.get_by_role("heading", level=1, name="Overview").wait_for()
 
 
+async def test_an_open_tab_follows_links_and_other_tabs_and_says_why_it_is_out(browser: Browser, site: Site) -> None:
+    async with console(browser, site.url) as (page, _):
+        await page.goto("/console/tasks")
+        await expect(page).to_have_title("Sign in · Dragoman")
+        other = await page.context.new_page()
+        await other.goto("/console#token=dgo_of_yesterday")
+        await expect(other.get_by_role("status")).to_contain_text("has a new token")
+        await other.evaluate(f"location.hash = 'token={site.token}'")
+        await other.get_by_role("heading", level=1, name="Overview").wait_for()
+        assert other.url == f"{site.url}/console"
+        await page.get_by_role("heading", level=1, name="Tasks").wait_for()
+        await other.get_by_role("button", name="Sign out").click()
+        await expect(page.get_by_role("status")).to_contain_text("signed out in another tab")
+        await page.evaluate(f"location.hash = 'token={site.token}'")
+        await page.get_by_role("heading", level=1, name="Tasks").wait_for()
+        await page.context.clear_cookies()
+        await page.get_by_role("link", name="Keys").click()
+        await expect(page.get_by_role("status")).to_contain_text("Your session has ended")
+
+
+async def test_any_context_has_a_link_that_leads_to_it(browser: Browser, site: Site) -> None:
+    contexts = ("..", "a/../b", "~")
+    for context in contexts:
+        await site.send("echo", {"text": f"said in {context}"}, context=context)
+    async with console(browser, site.url, site.token) as (page, _):
+        for context in contexts:
+            await page.goto("/console/conversations")
+            await page.get_by_role("link", name=f"said in {context}", exact=True).click()
+            await expect(page.get_by_role("heading", level=1)).to_have_text(context)
+            await expect(page.get_by_text("1 task", exact=True)).to_be_visible()
+            await expect(page).to_have_title(f"Conversation {context} · Dragoman")
+            await page.reload()
+            await expect(page.get_by_role("heading", level=1)).to_have_text(context)
+
+
 async def test_the_overview_counts_and_follows(browser: Browser, site: Site) -> None:
     await site.send("asks")
     async with console(browser, site.url, site.token) as (page, _):
@@ -275,6 +310,12 @@ async def test_nothing_is_wider_than_a_telephone(browser: Browser, full_site: tu
             await seen.settle(page)
             width = await page.evaluate("() => document.documentElement.scrollWidth")
             assert width <= NARROW["width"], view
+        await page.goto(f"{site.url}/console/audit")
+        await expect(page.get_by_role("region", name="Entries, as a table")).to_have_attribute("tabindex", "0")
+        await page.get_by_role("button", name="Menu").click()
+        await page.get_by_role("navigation", name="Views").get_by_text("Servers and workers").click()
+        await page.get_by_role("heading", level=1, name="Servers and workers").wait_for()
+        await expect(page.get_by_role("button", name="Menu")).to_have_attribute("aria-expanded", "false")
 
 
 async def test_everything_can_be_reached_by_keyboard(browser: Browser, site: Site) -> None:
@@ -329,7 +370,8 @@ async def test_an_agent_is_tried_and_the_same_can_be_copied(browser: Browser, si
         await expect(talk.get_by_text("completed")).to_be_visible()
         await page.get_by_label("raw JSON").check()
         await expect(talk.get_by_role("button", name="event 1").first).to_be_visible()
-        await program.get_by_role("button", name="Python").click()
+        await program.get_by_role("tab", name="curl").press("ArrowRight")
+        await expect(program.get_by_role("tab", name="Python")).to_be_focused()
         await expect(program).to_contain_text(f'connect("{site.url}/agents/asks")')
         await talk.get_by_role("link", name="its task").last.click()
         await expect(moment(page)).to_contain_text("so right")

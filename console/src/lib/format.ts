@@ -58,18 +58,11 @@ export function count(value: number): string {
   return COUNT.format(value);
 }
 
-const CLOCK = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+const CLOCK = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" });
 
-/** A time in the reader's own zone. */
+/** A time in the reader's own zone, with the zone's name: `29 Nov 2026, 16:39:21 CET`. */
 export function clock(at: string): string {
   return CLOCK.format(new Date(at));
-}
-
-const ZONED = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" });
-
-/** The same with the name of the zone. */
-export function zoned(at: string): string {
-  return ZONED.format(new Date(at));
 }
 
 /** The end of an id: ids begin with the time, so that those of one minute begin alike. The whole is in the title. */

@@ -14,6 +14,8 @@ const PAUSE_GROWTH = 1.25;
 /** Numbers that no change announces, such as those of the process, are at most this old. */
 const SLOWEST_MS = 10_000;
 
+const NOT_FOUND = 404;
+
 const RETRY_MS_MIN = 500;
 const RETRY_MS_MAX = 8000;
 
@@ -30,7 +32,8 @@ export interface Live<T> {
  * of tasks only those count that it `concerns`.
  *
  * There is one reading at a time: whatever is asked for meanwhile is one more after it. Only a reading that nobody wants
- * any more, of other state or for a component that is gone, is aborted.
+ * any more, of other state or for a component that is gone, is aborted. What the server does not have (404) is not asked
+ * for again.
  */
 export function live<T>(
   read: (signal: AbortSignal) => Promise<T>,
@@ -50,6 +53,7 @@ export function live<T>(
     let reading = false;
     let changed = false;
     let wanted = false;
+    let gone = false;
     let lastMs = 0;
 
     const plan = (ms: number): void => {
@@ -81,6 +85,10 @@ export function live<T>(
         else changes.answered();
         error = problem instanceof Error ? problem.message : String(problem);
         if (session.state !== "in") return;
+        if (status === NOT_FOUND) {
+          gone = true; // it comes back for nobody: only `refresh` asks again
+          return;
+        }
         plan(retry);
         retry = Math.min(retry * 2, RETRY_MS_MAX);
       } finally {
@@ -91,12 +99,13 @@ export function live<T>(
 
     refresh = () => {
       wanted = true;
+      gone = false;
       if (!reading) plan(0);
     };
     const deaf = changes.listen(topics, (change) => {
       if (change !== undefined && !concerns(change)) return;
       changed = true;
-      if (!reading) plan(Math.max(0, lastMs + pause - Date.now()));
+      if (!reading && !gone) plan(Math.max(0, lastMs + pause - Date.now()));
     });
     void look();
     return () => {

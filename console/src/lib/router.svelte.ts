@@ -1,5 +1,7 @@
 // The view is what the URL says: /console/tasks/ID?…  Links are ordinary links, so that they can be opened in a new tab.
 
+import { fromSegment, toSegment } from "./ids";
+
 const BASE = "/console";
 
 class Router {
@@ -12,7 +14,7 @@ class Router {
   }
 
   get segments(): readonly string[] {
-    return this.path.split("/").filter(Boolean).map(decodeURIComponent);
+    return this.path.split("/").filter(Boolean).map(fromSegment);
   }
 
   go(path: string): void {
@@ -58,7 +60,7 @@ export function href(path: string): string {
 }
 
 export function taskHref(id: string): string {
-  return href(`/tasks/${encodeURIComponent(id)}`);
+  return href(`/tasks/${toSegment(id)}`);
 }
 
 export function conversationHref(one: {
@@ -67,7 +69,7 @@ export function conversationHref(one: {
   readonly principal: string;
 }): string {
   const query = new URLSearchParams({ agent: one.agent, principal: one.principal });
-  return href(`/conversations/${encodeURIComponent(one.context)}?${query}`);
+  return href(`/conversations/${toSegment(one.context)}?${query}`);
 }
 
 export const router = new Router();
