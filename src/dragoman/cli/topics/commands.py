@@ -20,9 +20,9 @@ def _rows(group: click.Group, path: str) -> Iterator[tuple[str, ...]]:
         command = group.get_command(context, name)
         if command is None or command.hidden:
             continue
-        if isinstance(command, click.Group):
-            yield from _rows(command, f"{path} {name}")
-        else:
+        if not isinstance(command, click.Group) or command.invoke_without_command:
             arguments = [each.make_metavar(context) for each in command.params if isinstance(each, click.Argument)]
             help_ = " ".join((command.help or "").partition("\n\n")[0].split())
             yield f"`{' '.join([path, name, *arguments])}`", help_
+        if isinstance(command, click.Group):
+            yield from _rows(command, f"{path} {name}")
