@@ -7,7 +7,7 @@ import pytest
 
 from dragoman.bindings.routes import Routes
 from dragoman.cli.topics import load_table
-from dragoman.dialects import v03, v1
+from dragoman.dialects import extensions, v03, v1
 from dragoman.dialects.v03 import protobuf as v03_protobuf
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
 from dragoman.dialects.v03.errors import rest_error_status
@@ -109,3 +109,8 @@ def test_every_path_of_the_table_is_routed(name: str) -> None:
             route = routes.find((mount + re.sub(r"{\w+}", "x1", path)).encode())
             for verb in verbs:
                 assert route.methods[verb] == name
+
+
+def test_the_table_of_extensions_has_every_uri() -> None:
+    ours = {uri for uri in vars(extensions).values() if isinstance(uri, str) and uri.startswith("urn:dragoman:")}
+    assert ours <= set(names_in("extensions"))

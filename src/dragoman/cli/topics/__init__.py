@@ -32,6 +32,7 @@ TOPICS = {
     "doctor-checks": Topic("the checks of the doctor"),
     "errors": Topic("the errors of A2A, with their codes"),
     "exit-statuses": Topic("the exit statuses of all commands"),
+    "extensions": Topic("our extensions, which travel in metadata", ("URI", "Where it is, and its value")),
     "limits": Topic(
         "the limits of requests, callers and connections",
         ("Limit", "Default", "What is bounded, and what happens beyond it"),

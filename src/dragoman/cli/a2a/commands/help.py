@@ -38,6 +38,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       doctor-checks  the checks of the doctor
       errors         the errors of A2A, with their codes
       exit-statuses  the exit statuses of all commands
+      extensions     our extensions, which travel in metadata
       limits         the limits of requests, callers and connections
       log-lines      the lines of the server's log
       messages       the error messages of the server
