@@ -22,6 +22,7 @@ from dragoman.engine.admin.stored_answers import StoreDesk, stored_answers
 from dragoman.engine.key_stops import KeyStops
 from dragoman.engine.spending import SpendingRules
 from dragoman.model.errors import NotFound, TaskNotFound
+from dragoman.model.principal import AccessRole
 from dragoman.store.api import Store
 from dragoman.store.audit import AuditFilter
 
@@ -52,6 +53,25 @@ async def test_what_a_user_read_or_changed_is_in_the_trail_but_for_quiet_questio
     ]
     changes = await desk.answer(LIST_AUDIT, AuditQuery(reads=False))
     assert [(each.action, each.reason) for each in changes.entries] == [("keys.create", ""), ("keys.show", "NotFound")]
+
+
+async def test_keys_are_found_by_an_agent_that_they_reach(store: Store) -> None:
+    teams = {"open": None, "narrow": ("sum",)}
+    desk = StoreDesk(store, "operator:root", mint, NoRedeliverer(), Prices(), teams=teams)
+    for name, agents, team in (
+        ("all", None, ""),
+        ("echo", ("echo",), ""),
+        ("both", ("sum", "echo"), "open"),
+        ("kept-out", None, "narrow"),
+    ):
+        await desk.answer(CREATE_KEY, KeyRequest(name=name, agents=agents, team=team, force=True))
+    await desk.answer(CREATE_KEY, KeyRequest(name="scrape", role=AccessRole.MONITOR))
+
+    async def reaching(agent: str) -> list[str]:
+        return [key.name for key in (await desk.answer(LIST_KEYS, KeyQuery(agent=agent))).keys]
+
+    assert await reaching("echo") == ["all", "echo", "both"]
+    assert await reaching("sum") == ["all", "both", "kept-out"]
 
 
 async def test_who_looks_for_a_task_that_is_not_there_is_in_the_trail(store: Store) -> None:

@@ -116,12 +116,16 @@ ExpiryS = Annotated[int, Meta(ge=1, le=EXPIRES_MAX_S)]
 
 
 class KeyQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The keys that fit every field that is set, a page of at most `limit` after `cursor`."""
+    """The keys that fit every field that is set, a page of at most `limit` after `cursor`.
+
+    With `agent` they are those that reach it: their own agents include it, and so do those of their team.
+    """
 
     name: str | None = None
     role: AccessRole | None = None
     state: KeyState | None = None
     team: str | None = None
+    agent: str | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     cursor: str = ""
 

@@ -262,7 +262,7 @@ class Assembly:
             self.stops,
             self.erasures,
             files.blobs,
-            [team.id for team in config.teams],
+            {team.id: team.agents for team in config.teams},
             self.records,
             self.book.answers | self.series.answers,
             lambda: engine.spending.rules,

@@ -335,7 +335,7 @@ def _store_desk(store: "Store", config: Config) -> Desk:
     from dragoman.push.announcer import StoredBodies
 
     mint, sender = partial(make_key, secrets.token_bytes), StoredBodies(push_forms())
-    teams = [team.id for team in config.teams]
+    teams = {team.id: team.agents for team in config.teams}
     return StoreDesk(store, operator(), mint, sender, config.prices, _blobs(config), teams, spending_rules(config))
 
 

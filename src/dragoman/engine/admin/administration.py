@@ -6,7 +6,7 @@ are answered from a store that has only what is the team's.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from dragoman.admin import logs, overview
@@ -21,7 +21,7 @@ from dragoman.engine.admin.change_feeds import ChangeFeed, ChangeReader
 from dragoman.engine.admin.change_hints import ChangeHints
 from dragoman.engine.admin.feeds import LogFeed
 from dragoman.engine.admin.folded_places import Linked, unlinked
-from dragoman.engine.admin.keys import Mint
+from dragoman.engine.admin.keys import NO_TEAMS, Mint, TeamReach
 from dragoman.engine.admin.operator_desk import OperatorDesk
 from dragoman.engine.admin.overview import ServerFacts
 from dragoman.engine.admin.team_facts import TeamFacts
@@ -45,7 +45,7 @@ class Administration:
 
     `mint` makes fresh keys. `linked` replaces the bytes of large files by URLs. The `bus`, which must not be open yet,
     tells of other replicas' commits. The `announcer` renders deliveries again, and has them sent. `jobs` returns those
-    that have failed lately. `blobs` has the large files, if they are kept elsewhere. `teams` are the ids of those that
+    that have failed lately. `blobs` has the large files, if they are kept elsewhere. `teams` are those that
     there are. `records` writes what operators set. `further` are functions of parts that stand above the engine.
     `rules` are the present budgets. `streams` has the functions of the questions that open a stream.
     """
@@ -67,7 +67,7 @@ class Administration:
         stops: KeyStops | None = None,
         erasures: Erasures | None = None,
         blobs: BlobStore | None = None,
-        teams: Collection[str] = (),
+        teams: TeamReach = NO_TEAMS,
         records: RecordReader | None = None,
         further: Functions | None = None,
         rules: Callable[[], SpendingRules] = lambda: NO_RULES,
@@ -101,7 +101,7 @@ class Administration:
         def open_for_team(team: str) -> OperatorDesk:
             own = narrow_store(store, team)
             changes = ChangeReader(own, hints, keepalive_s, of_team=True)
-            return open_desk(own, operated.of_team(own, team), changes, (team,))
+            return open_desk(own, operated.of_team(own, team), changes, {team: teams.get(team)})
 
         self._open_for_team = open_for_team
         self.streams: Functions = {

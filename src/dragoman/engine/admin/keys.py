@@ -4,7 +4,8 @@ Invariant: a key itself is in one answer alone, that of the operation that made 
 that the operation itself was asked with, or the token of a server that asks nobody, unless it is told to.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
@@ -31,7 +32,7 @@ from dragoman.engine.admin.key_beginnings import read_beginnings
 from dragoman.engine.key_stops import KeyStops
 from dragoman.model.errors import InvalidParams, NotFound
 from dragoman.model.ids import timestamp
-from dragoman.model.principal import OPERATOR_PREFIX, AccessRole, KeyLimits
+from dragoman.model.principal import OPERATOR_PREFIX, AccessRole, KeyLimits, reach_of
 from dragoman.store.api import Store
 from dragoman.store.keyring import NewKey, StoredKey, key_state
 
@@ -39,13 +40,19 @@ Mint = Callable[[], NewKey]
 """Makes a fresh key."""
 
 
+TeamReach = Mapping[str, Collection[str] | None]
+"""The teams that there are, by id: the agents that their members reach at most, None for all."""
+
+NO_TEAMS: TeamReach = MappingProxyType({})
+
+
 class KeyChanges:
-    """Reads and changes the keys of a store. `mint` makes fresh ones. `teams` are the ids of those that there are.
+    """Reads and changes the keys of a store. `mint` makes fresh ones. `teams` are those that there are.
 
     Every operation raises InvalidParams, NotFound if there is no such key, or StoreError.
     """
 
-    def __init__(self, store: Store, mint: Mint, stops: KeyStops, teams: Collection[str] = ()) -> None:
+    def __init__(self, store: Store, mint: Mint, stops: KeyStops, teams: TeamReach = NO_TEAMS) -> None:
         self._store = store
         self._keys = store.keys
         self._clock = store.clock
@@ -57,7 +64,7 @@ class KeyChanges:
         """A page of keys, oldest first."""
         operator, query = asked.operator, asked.given
         now_ms = self._clock.now_ms()
-        fitting = [key for key in await self._keys.all() if _fits(key, query, now_ms)]
+        fitting = [key for key in await self._keys.all() if self._fits(key, query, now_ms)]
         begin = 0
         if query.cursor:
             begin = next((place for place, key in enumerate(fitting, 1) if key.id == query.cursor), 0)
@@ -182,6 +189,21 @@ class KeyChanges:
         if wanted.team and wanted.role in TEAMLESS_ROLES:
             raise InvalidParams("team", f"is not for a key of the role {wanted.role}: {TEAMLESS_ROLES[wanted.role]}")
 
+    def _fits(self, key: StoredKey, query: KeyQuery, now_ms: int) -> bool:
+        return (
+            query.name in (None, key.name)
+            and query.role in (None, key.role)
+            and query.team in (None, key.team)
+            and query.state in (None, key_state(key, now_ms))
+            and (query.agent is None or self._reaches(key, query.agent))
+        )
+
+    def _reaches(self, key: StoredKey, agent: str) -> bool:
+        """Whether a caller with the key may use the agent. A key of a team that is not there any more reaches none."""
+        own = reach_of(key.role, key.agents)
+        within = self._teams.get(key.team, ()) if key.team else None
+        return all(reach is None or agent in reach for reach in (own, within))
+
     async def _find(self, key_id: str) -> StoredKey:
         key = await self._keys.find(key_id)
         if key is None:
@@ -211,15 +233,6 @@ def _check_new(wanted: KeyRequest, limits: KeyLimits | None) -> None:
 def _operates(wanted: KeyRequest) -> bool:
     """Whether it would be a key of an operator of the whole server."""
     return wanted.role is AccessRole.OPERATOR and not wanted.team
-
-
-def _fits(key: StoredKey, query: KeyQuery, now_ms: int) -> bool:
-    return (
-        query.name in (None, key.name)
-        and query.role in (None, key.role)
-        and query.team in (None, key.team)
-        and query.state in (None, key_state(key, now_ms))
-    )
 
 
 def _line(key: StoredKey, operator: Operator, now_ms: int) -> KeyLine:

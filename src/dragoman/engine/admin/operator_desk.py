@@ -4,7 +4,7 @@ Invariant: a desk reads and changes nothing but what its store has, so that the 
 Whom it answers is decided before: see `engine.admin.administration`.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from dragoman.admin import bulk, logs, overview, principals, search, switches, tasks
 from dragoman.admin.bulk import BulkJob, BulkRequest
@@ -23,7 +23,7 @@ from dragoman.engine.admin.feeds import LogFeed, follow_log
 from dragoman.engine.admin.folded_places import FoldedPlaces, Linked
 from dragoman.engine.admin.inbox import list_inbox
 from dragoman.engine.admin.inspection import Inspector
-from dragoman.engine.admin.keys import KeyChanges, Mint
+from dragoman.engine.admin.keys import KeyChanges, Mint, TeamReach
 from dragoman.engine.admin.moments import read_moment
 from dragoman.engine.admin.overview import Overview, ServerFacts
 from dragoman.engine.admin.playback import read_content
@@ -52,7 +52,7 @@ from dragoman.telemetry.pulse import Pulse
 class OperatorDesk:
     """Answers the questions of the table about what a store has. `serve` comes before the first one.
 
-    `operated` are the tasks of the store, and `changes` reads what changes in it. `teams` are the ids of those that
+    `operated` are the tasks of the store, and `changes` reads what changes in it. `teams` are those that
     there are, as keys are made for no other. `jobs_of_many` carries out bulk acts. `pulse`, `jobs` and `further` are as
     in `Administration`: those of a whole server.
     """
@@ -62,7 +62,7 @@ class OperatorDesk:
         store: Store,
         operated: OperatedTasks,
         changes: ChangeReader,
-        teams: Collection[str],
+        teams: TeamReach,
         *,
         handler: Handler,
         notes: AccessNotes,

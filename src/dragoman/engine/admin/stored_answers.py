@@ -3,7 +3,7 @@
 Invariant: a server and a command beside it answer with the same functions.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from dragoman.admin import audit, budgets, keys, logs, principals, tasks, usage, webhooks
 from dragoman.admin.question import Answer, Given, Question
@@ -13,7 +13,7 @@ from dragoman.engine.admin.answers import Answers, Asked, Functions, bind
 from dragoman.engine.admin.budget_report import report_budgets
 from dragoman.engine.admin.deliveries import DeliveryAdministration
 from dragoman.engine.admin.inspection import Inspector
-from dragoman.engine.admin.keys import KeyChanges, Mint
+from dragoman.engine.admin.keys import NO_TEAMS, KeyChanges, Mint, TeamReach
 from dragoman.engine.admin.principal_export import PrincipalExporter
 from dragoman.engine.admin.records import list_audit
 from dragoman.engine.admin.redelivery import Redeliverer
@@ -82,12 +82,12 @@ class StoreDesk:
         sender: Redeliverer,
         prices: Prices,
         blobs: BlobStore | None = None,
-        teams: Collection[str] = (),
+        teams: TeamReach = NO_TEAMS,
         rules: SpendingRules = NO_RULES,
     ) -> None:
         """`operator` is the user's principal, and `mint` makes fresh keys. `sender` makes bodies of webhooks again.
 
-        `blobs` has the store's large files, if they are kept elsewhere. `teams` are the ids of those that there are,
+        `blobs` has the store's large files, if they are kept elsewhere. `teams` are those that there are,
         `rules` the budgets.
         """
         functions = stored_answers(
