@@ -20,7 +20,7 @@ def table_of(topic: str, text: str) -> str:
 def main(target: Path) -> None:
     """Write each table that a page names to a file of that name below `target`."""
     target.mkdir(parents=True, exist_ok=True)
-    for page in sorted((Path(__file__).resolve().parent.parent / "docs").glob("*.md")):
+    for page in sorted((Path(__file__).resolve().parent.parent / "docs").rglob("*.md")):
         for topic, text in MARKER.findall(page.read_text(encoding="utf-8")):
             name = "-".join([topic, *text.split()])
             (target / f"{name}.md").write_text(table_of(topic, text), encoding="utf-8")

@@ -94,8 +94,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return markdown
 
     def with_table(found: re.Match[str]) -> str:
-        name = found[1].replace(" ", "-")
-        return f"{found[0]}\n\n{(TABLES / f'{name}.md').read_text(encoding='utf-8')}"
+        table = (TABLES / f"{found[1].replace(' ', '-')}.md").read_text(encoding="utf-8")
+        up = "../" * (origin.count("/") - 1)  # its links are relative to docs/
+        return f"{found[0]}\n\n" + LINK.sub(lambda link: link[1] + up + link[2] + link[3], table)
 
     def turned(found: re.Match[str]) -> str:
         path, mark, anchor = found[2].partition("#")

@@ -5,17 +5,22 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.agents.worker.wire import ACTIONS
 from dragoman.bindings.admin.routes import routes
 from dragoman.cli.a2a.commands.help import help_
 from dragoman.cli.topics import TOPICS, Section, Table, load_table, search_table, to_markdown, to_text
 from dragoman.cli.topics.admin_api import NOTES
 from dragoman.config import RESERVED_AGENT_IDS, AgentEntry, settings
 from dragoman.config.agents import KINDS
+from dragoman.config.models import MODEL_KEYS, TOOL_KEYS
+from dragoman.config.pools import MEMBER_KEYS, POOL_KEYS
+from dragoman.config.programs import PROGRAM_KEYS
+from dragoman.config.upstreams import KEYS, ExchangeEntry
 from scripts.tables import MARKER
 from tests.cli.a2a.command import Shell
 from tests.docs.test_readme import ROOT
 
-MARKERS = {page.name: MARKER.findall(page.read_text(encoding="utf-8")) for page in sorted((ROOT / "docs").glob("*.md"))}
+MARKERS = {page: MARKER.findall(page.read_text(encoding="utf-8")) for page in sorted((ROOT / "docs").rglob("*.md"))}
 UNITS = {"": 1, "s": 1, "KB": 1 << 10, "MiB": 1 << 20}
 
 
@@ -53,6 +58,49 @@ def test_the_table_of_agent_keys_has_every_key_that_all_kinds_share() -> None:
 
 def test_every_note_on_a_request_is_on_one_that_exists() -> None:
     assert NOTES.keys() <= {f"{route.method} {route.path}" for route in routes()}
+
+
+def section(topic: str, title: str) -> set[str]:
+    """What is between backticks in the first column of a section."""
+    rows = [row for section in load_table(topic).sections if section.title == title for row in section.rows]
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row[0])}
+
+
+def test_the_tables_of_each_kind_of_agent_have_every_key() -> None:
+    assert names("program-keys") == [*dict.fromkeys(names("program-keys"))]
+    assert set(names("program-keys")) == set(PROGRAM_KEYS)
+    assert set(MODEL_KEYS) <= set(names("model-keys")) <= {*MODEL_KEYS, *POOL_KEYS, "pool", "headers"}
+    assert set(names("tool-keys")) == {*TOOL_KEYS}
+    assert section("upstream-keys", "An agent") == {*KEYS, "offline"}
+    assert section("upstream-keys", "A pool") <= set(POOL_KEYS)
+    assert section("upstream-keys", "A member of a pool") <= set(MEMBER_KEYS)
+    exchange = {name.removeprefix("exchange.") for name in names("upstream-keys") if name.startswith("exchange.")}
+    assert exchange == set(ExchangeEntry.__struct_fields__)
+
+
+@pytest.mark.parametrize(("topic", "package"), [("upstream-reasons", "remote"), ("model-reasons", "model")])
+def test_the_tables_of_reasons_have_each_that_the_code_has(topic: str, package: str) -> None:
+    source = "".join(path.read_text() for path in (ROOT / "src/dragoman/agents" / package).rglob("*.py"))
+    prefix = topic.partition("-")[0]
+    known = set(re.findall(rf'"({prefix}_[a-z_]+)"', source)) - {"upstream_state"}
+    listed = {name for name in names(topic) if name.startswith(f"{prefix}_")}
+    assert known <= listed
+    everywhere = "".join(path.read_text() for path in (ROOT / "src/dragoman").rglob("*.py"))
+    assert [name for name in names(topic) if f'"{name}"' not in everywhere] == []
+
+
+def test_the_table_of_the_worker_api_says_what_each_action_does() -> None:
+    rows = load_table("worker-api").sections[0].rows
+    assert [row[0] for row in rows] == [f"`{action}`" for action, row in ACTIONS.items() if row.summary]
+    assert {row[0]: row[2][:5] for row in rows}["`references`"] == "Read "
+    assert not any(meaning.startswith("`") for *_, meaning in rows)
+
+
+def test_the_table_of_the_context_has_its_calls_as_they_are_written() -> None:
+    listed = [row[0] for section in load_table("context").sections for row in section.rows]
+    for call in ("`ctx.text`", "`await ctx.history(limit=100)`", "`ctx.title(text)`"):
+        assert call in listed
+    assert "`await ctx.memory.get(key)`" in listed
 
 
 def test_the_limits_that_are_settings_have_the_defaults_of_the_code() -> None:

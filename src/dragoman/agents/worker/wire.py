@@ -105,11 +105,13 @@ class RecordedEvent(Struct, array_like=True):
 
 
 class TakeRequest(Struct, omit_defaults=True):
-    """`lease`: give me a task. `history`: how many earlier messages of its context to send along.
+    """`lease`: takes a task, or waits for one for `wait_s`. A worker that waits counts as a sign of life.
 
-    `replays`: I repeat my questions and steps from the first, and expect the recorded answers and results. With `log` I
-    compare them by myself, with the log of the task: a server that does not know this compares them for me. My code has
-    this `steps_version`: I get no task that began with another one.
+    `history` is how many earlier messages of the conversation come along. With `replays` the worker repeats its
+    questions, steps and delegations from the first one, in the same order, and gets the recorded answers; its reports
+    are dropped up to the last recorded one. With `log` it compares them by itself, with the log of the task: a server
+    that does not know this compares them for it. `steps_version` names the version of its code: the first worker of a
+    task decides with which one the task begins, and no worker that names another one gets it later.
     """
 
     worker: str = ""
@@ -150,7 +152,11 @@ class LeasedTask(Struct):
 
 
 class HeartbeatRequest(Struct, omit_defaults=True):
-    """`heartbeat`: I still have the task. `answers`: how many answers I have seen."""
+    """`heartbeat`: renews the lease for `expires_s`. The answer comes when there is news, or after `wait_s`, half of
+    `expires_s` at most.
+
+    `answers` is how many of the caller's answers under this lease the worker has seen.
+    """
 
     lease: str
     wait_s: _Seconds = 0.0
@@ -177,9 +183,15 @@ class Steps(Struct):
 
 
 class StatusReport(Struct, omit_defaults=True):
-    """`update`: a report. `number` counts a lease's updates and artifacts, so that a repeated one counts once.
+    """`update`: reports from within the work, or ends the task with a terminal `state`; `reason` says why, for
+    programs.
 
-    `title` names the task in one line, for operators; the last one counts.
+    `message` is a text or `{"parts": […]}`, `progress` is `{"current": 1, "total": 3}`, and `title` names the task in
+    one line for operators; the last one counts. `number` counts a lease's updates and artifacts together, from 1: a
+    number that has arrived counts once, so a request whose answer was lost can be repeated, at any server of the store.
+    One that is lower than the newest counts as arrived, so numbered requests are sent one after the other. With the
+    state `input-required` the caller is asked, and the answer comes with a heartbeat. `usage` has the tokens used since
+    the last report.
     """
 
     lease: str
@@ -214,7 +226,11 @@ def encode_artifact(artifact: Artifact) -> GivenArtifact:
 
 
 class ArtifactReport(Struct, omit_defaults=True):
-    """`artifact`: an artifact or, with `append`, an addition to its end. `number` as in `update`."""
+    """`artifact`: emits an artifact or, with `append`, adds parts to the end of the artifact of that `artifactId`.
+
+    Chunks of an earlier lease stay until this lease reports that artifact; then they are replaced, even with `append`,
+    except for what the caller had before its last answer. `number` and `usage` are as in `update`.
+    """
 
     lease: str
     artifact: GivenArtifact
@@ -225,10 +241,12 @@ class ArtifactReport(Struct, omit_defaults=True):
 
 
 class AskRequest(Struct, omit_defaults=True):
-    """`ask`: put a question to the caller and wait for the answer. `question` counts a lease's questions from 1.
+    """`ask`: puts a question to the caller (`input-required`, with `auth` `auth-required`), and waits for the answer
+    for `wait_s`. The worker repeats the request until there is one, and its heartbeats continue meanwhile.
 
-    `note` is stored for a later worker of the task; a note replaces an earlier one with the same name. `place` is that
-    of the question, of a worker that replays by itself.
+    `question` counts a lease's questions from 1; the same number is the same question. `note` is kept and comes back
+    with the next `lease` of the task; a note replaces an earlier one with the same name. `place` is that of the
+    question, of a worker that replays by itself.
     """
 
     lease: str
@@ -253,7 +271,13 @@ class AskReply(Struct, omit_defaults=True):
 
 
 class DelegateRequest(Struct, omit_defaults=True):
-    """`delegate`: give a task to another agent of the server. `delegation` counts a lease's delegations from 1."""
+    """`delegate`: gives a task to another agent of the server, and waits for its outcome for `wait_s`.
+
+    `delegation` counts a lease's delegations from 1; the same number is the same delegation, and a later worker gets
+    the earlier outcomes under the same numbers. Questions of the other agent go to the caller of the task, unless
+    `asks` is `raise`. Until the caller has answered, the task accepts no other report: a request that makes one waits,
+    and is refused with 503 after 15 s. The output of the other agent comes when it is whole.
+    """
 
     lease: str
     agent: str
@@ -288,11 +312,13 @@ class DelegateReply(Struct):
 
 
 class StepRequest(Struct, omit_defaults=True):
-    """`step`: may I execute this step? `number` counts a lease's steps from 1.
+    """`step`: asks whether a step has to be done, or what is recorded of it.
 
-    A worker that replays by itself says the `place` instead. With `uncertain` the worker decides about a step that was
-    begun before, and of which nobody knows whether it was executed: so often it knows that it was begun. Without, the
-    task fails then.
+    `number` counts a lease's steps, sleeps and requests of `memory` together, from 1; a later worker must come to the
+    same ones. A worker that replays by itself names the `place` instead. `name` and `key` are compared with what is
+    recorded. With `at_most_once` the beginning of the step is recorded, too. If a worker has begun it, and nobody knows
+    whether it did the work, the task fails with the reason `step_uncertain`; with `uncertain` the answer says how often
+    it was begun, and the worker reports a result, or repeats the request with that number to do the work again.
     """
 
     lease: str
@@ -305,9 +331,12 @@ class StepRequest(Struct, omit_defaults=True):
 
 
 class StepResult(Struct, omit_defaults=True):
-    """`step-result`: the outcome of a step that was executed `attempts` times, for `took_ms` in all.
+    """`step-result`: records the outcome of a step that was executed `attempts` times, for `took_ms` in all. The answer
+    comes once it is on disk. If a result is recorded already, that one counts, and is the answer.
 
-    It is a `result`, which is any JSON, or `parts` in a `form` that the agent's own reader knows, or a `failure`.
+    The outcome is a `result`, which is any JSON, or `parts` in a `form` that the agent's own reader knows, or a
+    `failure`. `usage` counts once. A value that costs nothing to make, such as the present time, needs no `step`
+    before.
     """
 
     lease: str
@@ -339,9 +368,12 @@ class StepReply(Struct, omit_defaults=True):
 
 
 class SleepRequest(Struct, omit_defaults=True):
-    """`sleep`: nobody works on the task for some `seconds`, or `until` a time.
+    """`sleep`: lets nobody work on the task for some `seconds`, or `until` a time, at most ten years.
 
-    `number` counts a lease's steps and sleeps together. With `keep` the worker keeps the task, and waits by itself.
+    The lease ends with it; the worker that gets the task later comes to the same `sleep`, which is over then. `number`
+    is as in `step`. With `wake_on_message` a message of the caller ends the sleep, too, and the next question gets it.
+    With `keep` the worker keeps its lease, sends heartbeats and waits by itself: for short sleeps, and for those beside
+    other work. If the answer was lost, the repeated request is refused with 409: the task sleeps.
     """
 
     lease: str
@@ -367,7 +399,13 @@ StateReach = Literal["conversation", "caller", "all"]
 
 
 class MemoryRequest(Struct, omit_defaults=True):
-    """`memory`: read or write what the agent remembers. `number` counts a lease's steps, sleeps and these together."""
+    """`memory`: reads or writes what the agent remembers `of` the `conversation`, of the `caller` in all conversations,
+    or of `all` callers.
+
+    `get` and `delete` need a `key`, `set` also a `value`, which is any JSON; `list` has `prefix`, `limit` and `cursor`.
+    `number` is as in `step`: a later worker gets the recorded answers, and nothing is written again. `ttl_s` forgets
+    the value after so many seconds; `if_version` writes only over that version, 0 if there is none.
+    """
 
     lease: str
     verb: Literal["get", "set", "delete", "list"]
@@ -475,7 +513,9 @@ class StateReply(Struct, omit_defaults=True):
 
 
 class CompletionReport(Struct, omit_defaults=True):
-    """`complete`: the task is done."""
+    """`complete`: ends the task as done, with these `artifacts`. It is answered with the task once that is on disk,
+    also when it is repeated.
+    """
 
     lease: str
     artifacts: tuple[GivenArtifact, ...] = ()
@@ -483,7 +523,9 @@ class CompletionReport(Struct, omit_defaults=True):
 
 
 class FailureReport(Struct, omit_defaults=True):
-    """`fail`: the task cannot be done; the message is for the caller, and the `reason` for programs."""
+    """`fail`: ends the task as failed; the `message` is for the caller, and the `reason` for programs. It is answered
+    as `complete` is.
+    """
 
     lease: str
     message: Words = None
@@ -492,13 +534,16 @@ class FailureReport(Struct, omit_defaults=True):
 
 
 class ReleaseRequest(Struct):
-    """`release`: I give the task back."""
+    """`release`: gives the task back, for another worker."""
 
     lease: str
 
 
 class PastRequest(Struct, omit_defaults=True):
-    """`history`: earlier messages of the context. `references`: the tasks that the message names."""
+    """`history`: reads the newest `limit` messages of the conversation before this task.
+
+    `references` reads the tasks that the message refers to.
+    """
 
     lease: str
     limit: Annotated[int, Meta(ge=0, le=1000)] = 100

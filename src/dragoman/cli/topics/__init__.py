@@ -29,6 +29,7 @@ TOPICS = {
     "admin-api": Topic("the requests of the admin API"),
     "agent-keys": Topic("the keys of an [[agents]] table", ("Key", "Meaning")),
     "commands": Topic("all commands"),
+    "context": Topic("what a skill can do with ctx"),
     "doctor-checks": Topic("the checks of the doctor"),
     "errors": Topic("the errors of A2A, with their codes"),
     "exit-statuses": Topic("the exit statuses of all commands"),
@@ -40,8 +41,15 @@ TOPICS = {
     "log-lines": Topic("the lines of the server's log", ("Logger", "Line", "When")),
     "messages": Topic("the error messages of the server", ("Message", "Why, and what else helps")),
     "metrics": Topic("the metrics of /metrics", ("Metric", "Meaning")),
+    "model-keys": Topic("the keys of an agent that is a model", ("Key", "Default", "Meaning")),
+    "model-reasons": Topic("why a task of a model failed", ("Reason", "Meaning")),
     "operations": Topic("the operations of A2A, with their names and paths"),
+    "program-keys": Topic("the keys of an agent that is a program", ("Key", "Default", "Meaning")),
     "settings": Topic("the settings of the server"),
+    "tool-keys": Topic("the keys of a model's [[agents.tools]]", ("Key", "Default", "Meaning")),
+    "upstream-keys": Topic("the keys of an agent of another server", ("Key", "Default", "Meaning")),
+    "upstream-reasons": Topic("why a task at another server failed", ("Reason", "Meaning")),
+    "worker-api": Topic("the requests of workers"),
 }
 """All topics by name."""
 

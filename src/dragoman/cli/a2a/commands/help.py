@@ -32,19 +32,27 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
 
     \b
     Tables:
-      admin-api      the requests of the admin API
-      agent-keys     the keys of an [[agents]] table
-      commands       all commands
-      doctor-checks  the checks of the doctor
-      errors         the errors of A2A, with their codes
-      exit-statuses  the exit statuses of all commands
-      extensions     our extensions, which travel in metadata
-      limits         the limits of requests, callers and connections
-      log-lines      the lines of the server's log
-      messages       the error messages of the server
-      metrics        the metrics of /metrics
-      operations     the operations of A2A, with their names and paths
-      settings       the settings of the server
+      admin-api         the requests of the admin API
+      agent-keys        the keys of an [[agents]] table
+      commands          all commands
+      context           what a skill can do with ctx
+      doctor-checks     the checks of the doctor
+      errors            the errors of A2A, with their codes
+      exit-statuses     the exit statuses of all commands
+      extensions        our extensions, which travel in metadata
+      limits            the limits of requests, callers and connections
+      log-lines         the lines of the server's log
+      messages          the error messages of the server
+      metrics           the metrics of /metrics
+      model-keys        the keys of an agent that is a model
+      model-reasons     why a task of a model failed
+      operations        the operations of A2A, with their names and paths
+      program-keys      the keys of an agent that is a program
+      settings          the settings of the server
+      tool-keys         the keys of a model's [[agents.tools]]
+      upstream-keys     the keys of an agent of another server
+      upstream-reasons  why a task at another server failed
+      worker-api        the requests of workers
     """
     from dragoman.cli.topics import TOPICS
 
