@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.admin.logs import UpstreamWord
+from dragoman.admin.overview import FOLLOW_CHANGES, Stats
+from dragoman.admin.tasks import ActingLine
+from dragoman.admin.usage import UsageLine
 from dragoman.agents.worker.wire import ACTIONS
 from dragoman.bindings.admin.routes import routes
 from dragoman.cli.a2a.commands.help import help_
@@ -101,6 +105,21 @@ def test_the_table_of_the_context_has_its_calls_as_they_are_written() -> None:
     for call in ("`ctx.text`", "`await ctx.history(limit=100)`", "`ctx.title(text)`"):
         assert call in listed
     assert "`await ctx.memory.get(key)`" in listed
+
+
+@pytest.mark.parametrize(
+    ("title", "known"),
+    [
+        ("Stats", Stats.__struct_fields__),
+        ("Usage", UsageLine.__struct_fields__),
+        ("`upstream`", UpstreamWord.__struct_fields__),
+        ("`acting`", ActingLine.__struct_fields__),
+        ("/events`", tuple(FOLLOW_CHANGES.events)),
+    ],
+)
+def test_every_field_of_an_answer_has_a_row(title: str, known: tuple[str, ...]) -> None:
+    (section,) = (each for each in load_table("admin-fields").sections if each.title.endswith(title))
+    assert {name for row in section.rows for name in re.findall(r"`([^`]+)`", row[0])} == set(known)
 
 
 def test_the_limits_that_are_settings_have_the_defaults_of_the_code() -> None:

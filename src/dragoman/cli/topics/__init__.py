@@ -27,6 +27,7 @@ class Topic(Struct, frozen=True):
 
 TOPICS = {
     "admin-api": Topic("the requests of the admin API"),
+    "admin-fields": Topic("the fields of answers of the admin API", ("Field", "Meaning")),
     "agent-keys": Topic("the keys of an [[agents]] table", ("Key", "Meaning")),
     "commands": Topic("all commands"),
     "context": Topic("what a skill can do with ctx"),
@@ -85,7 +86,7 @@ def to_markdown(table: Table) -> str:
     """The table as Markdown, each section below its heading."""
     head = f"| {' | '.join(table.columns)} |\n|{'---|' * len(table.columns)}\n"
     return "\n".join(
-        (f"## {section.title}\n\n" if section.title else "")
+        (f"### {section.title}\n\n" if section.title else "")
         + head
         + "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |\n" for row in section.rows)
         for section in table.sections

@@ -33,6 +33,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
     \b
     Tables:
       admin-api         the requests of the admin API
+      admin-fields      the fields of answers of the admin API
       agent-keys        the keys of an [[agents]] table
       commands          all commands
       context           what a skill can do with ctx
