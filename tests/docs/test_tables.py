@@ -20,6 +20,7 @@ from dragoman.config.models import MODEL_KEYS, TOOL_KEYS
 from dragoman.config.pools import MEMBER_KEYS, POOL_KEYS
 from dragoman.config.programs import PROGRAM_KEYS
 from dragoman.config.upstreams import KEYS, ExchangeEntry
+from dragoman.dialects.registry import load_system
 from scripts.tables import MARKER
 from tests.cli.a2a.command import Shell
 from tests.docs.test_readme import ROOT
@@ -161,3 +162,13 @@ def test_every_row_has_a_cell_for_each_column_and_a_meaning(topic: str) -> None:
             assert len(row) == len(table.columns)
             assert row[0], row
             assert row[-1], row
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [("beeos", "BeeOS"), ("kaos", "KAOS"), ("evoai", "Evo AI"), ("protoagent", "protoAgent"), ("fasta2a", "FastA2A")],
+)
+def test_the_table_of_dialects_has_every_method_of_a_system(name: str, title: str) -> None:
+    rows = [row for section in load_table("dialects").sections for row in section.rows if row[1] == title]
+    named = {word for row in rows for word in re.findall(r"`([\w/]+)`", row[0]) if not word.startswith("/")}
+    assert named == load_system(name).methods

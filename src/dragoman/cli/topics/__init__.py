@@ -31,6 +31,7 @@ TOPICS = {
     "agent-keys": Topic("the keys of an [[agents]] table", ("Key", "Meaning")),
     "commands": Topic("all commands"),
     "context": Topic("what a skill can do with ctx"),
+    "dialects": Topic("the methods and error codes of the dialects", ("Method or code", "Dialect", "Meaning")),
     "doctor-checks": Topic("the checks of the doctor"),
     "errors": Topic("the errors of A2A, with their codes"),
     "exit-statuses": Topic("the exit statuses of all commands"),

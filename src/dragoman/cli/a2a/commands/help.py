@@ -37,6 +37,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       agent-keys        the keys of an [[agents]] table
       commands          all commands
       context           what a skill can do with ctx
+      dialects          the methods and error codes of the dialects
       doctor-checks     the checks of the doctor
       errors            the errors of A2A, with their codes
       exit-statuses     the exit statuses of all commands
