@@ -22,7 +22,7 @@ E = TypeVar("E", bound=openai.APIError)
 M = TypeVar("M", bound=BaseModel)
 
 EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
-PAGE = Path(__file__).parents[2] / "docs" / "responses.md"
+FIELDS = Path(__file__).parents[2] / "src" / "dragoman" / "cli" / "topics" / "responses-fields.txt"
 
 
 def client(base_url: str) -> AsyncOpenAI:
@@ -171,8 +171,8 @@ async def refusals(api: AsyncOpenAI) -> None:
 
 
 async def fields(_api: AsyncOpenAI) -> None:
-    """The page has a row for each field that the package can send."""
-    text = PAGE.read_text(encoding="utf-8").partition("## The fields of a request")[2]
+    """`dragoman help responses-fields` has each field that the package can send."""
+    text = FIELDS.read_text(encoding="utf-8")
     missing = [name for name in get_type_hints(ResponseCreateParamsStreaming) if f"`{name}`" not in text]
     assert not missing, missing
 

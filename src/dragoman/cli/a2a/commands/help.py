@@ -48,8 +48,10 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       metrics           the metrics of /metrics
       model-keys        the keys of an agent that is a model
       model-reasons     why a task of a model failed
+      openai-errors     the errors of chat completions and Responses
       operations        the operations of A2A, with their names and paths
       program-keys      the keys of an agent that is a program
+      responses-fields  the fields of a request of OpenAI's Responses
       settings          the settings of the server
       tool-keys         the keys of a model's [[agents.tools]]
       upstream-keys     the keys of an agent of another server
