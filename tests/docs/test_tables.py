@@ -16,9 +16,11 @@ from dragoman.cli.topics import TOPICS, Section, Table, load_table, search_table
 from dragoman.cli.topics.admin_api import NOTES
 from dragoman.config import RESERVED_AGENT_IDS, AgentEntry, settings
 from dragoman.config.agents import KINDS
+from dragoman.config.budgets import BUDGET_KEYS
 from dragoman.config.models import MODEL_KEYS, TOOL_KEYS
 from dragoman.config.pools import MEMBER_KEYS, POOL_KEYS
 from dragoman.config.programs import PROGRAM_KEYS
+from dragoman.config.teams import TeamEntry
 from dragoman.config.upstreams import KEYS, ExchangeEntry
 from dragoman.dialects.registry import load_system
 from scripts.tables import MARKER
@@ -76,6 +78,8 @@ def test_the_tables_of_each_kind_of_agent_have_every_key() -> None:
     assert set(names("program-keys")) == set(PROGRAM_KEYS)
     assert set(MODEL_KEYS) <= set(names("model-keys")) <= {*MODEL_KEYS, *POOL_KEYS, "pool", "headers"}
     assert set(names("tool-keys")) == {*TOOL_KEYS}
+    assert set(names("team-keys")) == set(TeamEntry.__struct_fields__)
+    assert set(names("budget-keys")) == set(BUDGET_KEYS)
     assert section("upstream-keys", "An agent") == {*KEYS, "offline"}
     assert section("upstream-keys", "A pool") <= set(POOL_KEYS)
     assert section("upstream-keys", "A member of a pool") <= set(MEMBER_KEYS)

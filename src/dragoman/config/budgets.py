@@ -39,7 +39,7 @@ BUDGET_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 CONTEXT_TASKS = "max_tasks_per_context"
 """The setting that is a budget of each conversation, under this id."""
 
-_KEYS = ("id", *UNITS, "per", "key", "team", "agent", "period", "time_zone", "mode", "warn_at", "on_limit")
+BUDGET_KEYS = ("id", *UNITS, "per", "key", "team", "agent", "period", "time_zone", "mode", "warn_at", "on_limit")
 
 _FORM = "must be 1 to 64 letters, digits, '.', '_' or '-', and begin with a letter or digit"
 
@@ -127,7 +127,7 @@ def read_reserve(source: str, path: str, table: object) -> Reserve:
 
 
 def _read_budget(source: str, path: str, table: Mapping[str, Any], prices: Prices) -> Budget:
-    check_keys(source, table, _KEYS, f"{path}.")
+    check_keys(source, table, BUDGET_KEYS, f"{path}.")
     named = table.get("id")
     if not isinstance(named, str) or not BUDGET_ID.fullmatch(named):
         raise ConfigError(source, f"{path}.id", named, _FORM)

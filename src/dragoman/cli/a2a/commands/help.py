@@ -35,6 +35,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       admin-api         the requests of the admin API
       admin-fields      the fields of answers of the admin API
       agent-keys        the keys of an [[agents]] table
+      budget-keys       the keys of a [[budgets]] table
       commands          all commands
       context           what a skill can do with ctx
       dialects          the methods and error codes of the dialects
@@ -53,6 +54,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       program-keys      the keys of an agent that is a program
       responses-fields  the fields of a request of OpenAI's Responses
       settings          the settings of the server
+      team-keys         the keys of a [[teams]] table
       tool-keys         the keys of a model's [[agents.tools]]
       upstream-keys     the keys of an agent of another server
       upstream-reasons  why a task at another server failed
