@@ -54,6 +54,7 @@ LINES = [
     ("dragoman serve age", {"<default>"}),
     ("dragoman completion ", {"bash", "zsh", "fish"}),
     ("dragoman help store ba", {"backup"}),
+    ("dragoman help met", {"metrics"}),
 ]
 
 

@@ -271,7 +271,7 @@ class Config(Struct, frozen=True, kw_only=True):
     profile: Annotated[
         str | None,
         choice(*PROFILES),
-        "Act as that system: its port, only its paths, its environment variables.",
+        "Act as this system, with its port and its environment variables, and with its paths only.",
     ] = None
     host: Annotated[str, HOST, "Address to listen on."] = "127.0.0.1"
     port: Annotated[int, whole(0, 65_535), "Port to listen on; 0 picks a free one."] = 7870
@@ -287,8 +287,8 @@ class Config(Struct, frozen=True, kw_only=True):
     bus: Annotated[
         str,
         BUS,
-        "How replicas that share a store tell each other what moved: postgres (NOTIFY), a NATS server, or none, where "
-        "they ask the store every second. auto is postgres with PostgreSQL.",
+        "How replicas that share a store notify each other: postgres (NOTIFY), a NATS server, or none: then they ask "
+        "the store every second. auto is postgres with PostgreSQL.",
     ] = "auto"
     bus_listen_url: Annotated[
         str | None,
@@ -366,7 +366,7 @@ class Config(Struct, frozen=True, kw_only=True):
     authentication: Annotated[
         str,
         choice("auto", "required"),
-        "Whether callers must say who they are: auto asks once there is a way to tell, such as a key.",
+        "Whether callers must authenticate: auto requires it as soon as there is a way to, such as a key.",
     ] = "auto"
     api_key: Annotated[
         str | None,
@@ -497,7 +497,7 @@ class Config(Struct, frozen=True, kw_only=True):
     mcp_task_after_s: Annotated[
         float,
         seconds(0, DAY),
-        "How long a call of MCP works before it becomes a task, if its client knows tasks; 0 makes it one at once.",
+        "How long an MCP call runs before it becomes a task, if its client knows tasks; 0: it is one at once.",
     ] = 2.0
     keepalive_s: Annotated[float, seconds(0.01, 3600), "Silence in a stream after which a comment is sent."] = 15.0
     cancel_grace_s: Annotated[
@@ -545,9 +545,7 @@ class Config(Struct, frozen=True, kw_only=True):
     ] = ()
     card_max_age_s: Annotated[int, whole(0, 31_536_000), "How long clients may keep a card without asking again."] = 60
 
-    push: Annotated[
-        bool, BOOLEAN, "Call webhooks. If false, cards say so, registering one is refused, and none is called."
-    ] = True
+    push: Annotated[bool, BOOLEAN, "Call webhooks. If false, cards say so, and registering one is refused."] = True
     push_allowed_hosts: Annotated[
         tuple[str, ...],
         HOSTS,
@@ -556,20 +554,20 @@ class Config(Struct, frozen=True, kw_only=True):
     push_allowed_cidrs: Annotated[
         tuple[str, ...], NETWORKS, "Networks that webhooks may be in, although they are not public."
     ] = ()
-    push_jwt: Annotated[
-        bool, BOOLEAN, "Also sign every webhook call with a JWT; the key is at /.well-known/jwks.json."
-    ] = False
+    push_jwt: Annotated[bool, BOOLEAN, "Also sign every delivery with a JWT; the key is at /.well-known/jwks.json."] = (
+        False
+    )
     delivered_retention: Annotated[
         timedelta | None,
         DURATION,
-        "How long it is kept which webhook calls arrived, at most as long as their task; 0s keeps nothing.",
+        "How long deliveries that arrived are remembered, at most as long as their task; 0s: not at all.",
     ] = timedelta(days=7)
     sign_cards: Annotated[bool, BOOLEAN, "Sign agent cards; the key is at /.well-known/jwks.json."] = True
 
     audit: Annotated[
         str,
         choice("auto", "all", "refused", "off"),
-        "Extent of the audit trail; auto is all where callers must say who they are, else refused.",
+        "Extent of the audit trail; auto is all where callers must authenticate, else refused.",
     ] = "auto"
     audit_retention: Annotated[timedelta | None, DURATION, "How long audit entries are kept, or forever."] = timedelta(
         days=90

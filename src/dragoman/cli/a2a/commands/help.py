@@ -1,12 +1,16 @@
 """`dragoman help COMMAND` and `TOPIC`, and `dragoman completion SHELL` (a2a-cli §5.1)."""
 
 import shutil
+from typing import TYPE_CHECKING
 
 import click
 
 from dragoman.cli.arguments import complete_commands
 from dragoman.cli.endings import CommandFailed
 from dragoman.cli.old_names import with_new_names
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -17,8 +21,22 @@ _EVERY_COMMA, _FIRST_COMMA = 'string split ","', 'string split --max 1 ","'
 """Click's script for fish splits an answer at every comma, and so cuts descriptions there (click 8.5.1)."""
 
 
+def _complete_words(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem[str]]":
+    """Offer commands, and as the first word the tables, too."""
+    offered = complete_commands(ctx, param, incomplete)
+    if not ctx.params.get(param.name or ""):
+        from click.shell_completion import CompletionItem
+
+        from dragoman.cli.topics import TOPICS
+
+        offered += [
+            CompletionItem(name, help=topic.title) for name, topic in TOPICS.items() if name.startswith(incomplete)
+        ]
+    return offered
+
+
 @click.command("help")
-@click.argument("words", nargs=-1, metavar="[COMMAND]...", shell_complete=complete_commands)
+@click.argument("words", nargs=-1, metavar="[COMMAND]...", shell_complete=_complete_words)
 @click.pass_context
 def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
     """Show how to use a command, or a reference table.
