@@ -14,7 +14,7 @@ from dragoman.bindings.admin.routes import routes
 from dragoman.cli.a2a.commands.help import help_
 from dragoman.cli.topics import TOPICS, Section, Table, load_table, search_table, to_markdown, to_text
 from dragoman.cli.topics.admin_api import NOTES
-from dragoman.config import RESERVED_AGENT_IDS, AgentEntry, settings
+from dragoman.config import RESERVED_AGENT_IDS, AgentEntry, Price, settings
 from dragoman.config.agents import KINDS
 from dragoman.config.budgets import BUDGET_KEYS
 from dragoman.config.models import MODEL_KEYS, TOOL_KEYS
@@ -125,6 +125,18 @@ def test_the_table_of_the_context_has_its_calls_as_they_are_written() -> None:
 def test_every_field_of_an_answer_has_a_row(title: str, known: tuple[str, ...]) -> None:
     (section,) = (each for each in load_table("admin-fields").sections if each.title.endswith(title))
     assert {name for row in section.rows for name in re.findall(r"`([^`]+)`", row[0])} == set(known)
+
+
+def test_the_table_of_prices_has_every_key() -> None:
+    assert set(names("price-keys")) >= {"currency", *Price.__struct_fields__}
+
+
+def test_every_attribute_of_a_span_is_in_the_code() -> None:
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "dragoman").rglob("*.py"))
+    rows = [row for section in load_table("spans").sections for row in section.rows]
+    named = {name for row in rows for name in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", row[1])}
+    assert len(named) > 30
+    assert [name for name in sorted(named) if f'"{name}"' not in source] == []
 
 
 def test_the_limits_that_are_settings_have_the_defaults_of_the_code() -> None:

@@ -50,33 +50,36 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
 
     \b
     Tables:
-      admin-api         the requests of the admin API
-      admin-fields      the fields of answers of the admin API
-      agent-keys        the keys of an [[agents]] table
-      budget-keys       the keys of a [[budgets]] table
-      commands          all commands
-      context           what a skill can do with ctx
-      dialects          the methods and error codes of the dialects
-      doctor-checks     the checks of the doctor
-      errors            the errors of A2A, with their codes
-      exit-statuses     the exit statuses of all commands
-      extensions        our extensions, which travel in metadata
-      limits            the limits of requests, callers and connections
-      log-lines         the lines of the server's log
-      messages          the error messages of the server
-      metrics           the metrics of /metrics
-      model-keys        the keys of an agent that is a model
-      model-reasons     why a task of a model failed
-      openai-errors     the errors of chat completions and Responses
-      operations        the operations of A2A, with their names and paths
-      program-keys      the keys of an agent that is a program
-      responses-fields  the fields of a request of OpenAI's Responses
-      settings          the settings of the server
-      team-keys         the keys of a [[teams]] table
-      tool-keys         the keys of a model's [[agents.tools]]
-      upstream-keys     the keys of an agent of another server
-      upstream-reasons  why a task at another server failed
-      worker-api        the requests of workers
+      admin-api          the requests of the admin API
+      admin-fields       the fields of answers of the admin API
+      agent-keys         the keys of an [[agents]] table
+      budget-keys        the keys of a [[budgets]] table
+      commands           all commands
+      context            what a skill can do with ctx
+      dialects           the methods and error codes of the dialects
+      doctor-checks      the checks of the doctor
+      errors             the errors of A2A, with their codes
+      exit-statuses      the exit statuses of all commands
+      extensions         our extensions, which travel in metadata
+      limits             the limits of requests, callers and connections
+      log-lines          the lines of the server's log
+      messages           the error messages of the server
+      metrics            the metrics of /metrics
+      model-keys         the keys of an agent that is a model
+      model-reasons      why a task of a model failed
+      openai-errors      the errors of chat completions and Responses
+      operations         the operations of A2A, with their names and paths
+      price-keys         the keys of the [prices] table
+      profile-variables  the environment variables of profiles
+      program-keys       the keys of an agent that is a program
+      responses-fields   the fields of a request of OpenAI's Responses
+      settings           the settings of the server
+      spans              the spans and histograms of OpenTelemetry
+      team-keys          the keys of a [[teams]] table
+      tool-keys          the keys of a model's [[agents.tools]]
+      upstream-keys      the keys of an agent of another server
+      upstream-reasons   why a task at another server failed
+      worker-api         the requests of workers
     """
     from dragoman.cli.topics import TOPICS
 
