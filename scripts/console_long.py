@@ -21,7 +21,7 @@ from dragoman.auth.operator_token import read_token
 from dragoman.config import Config
 from dragoman.server import serving
 from tests.console.browser import chromium, console
-from tests.console.site import Site, open_task
+from tests.console.site import Site, open_task, replay
 
 EVENTS_PER_S = 1000
 TURN_S = 0.02
@@ -126,6 +126,7 @@ async def main() -> int:
             task = await site.send("flood", wait=False)
             async with console(browser, url, site.token) as (page, _):
                 await open_task(page, site, task)
+                await replay(page)
                 kept = await watch(page, seconds)
             stopped.set()
     return 0 if kept else 1

@@ -170,3 +170,11 @@ def timeline(page: Page) -> Locator:
 
 def moment(page: Page) -> Locator:
     return page.get_by_role("region", name="The task at this moment")
+
+
+async def replay(page: Page) -> Locator:
+    """Open the bar of the replay, unless it is open; returns its slider."""
+    button = page.get_by_role("button", name="Replay", exact=True)
+    if await button.get_attribute("aria-pressed") != "true":
+        await button.click()
+    return page.get_by_label("Moment of the replay")

@@ -9,7 +9,7 @@ from playwright.async_api import Browser, Page, Route, expect
 
 from dragoman import Agent, Context
 from tests.console.browser import console
-from tests.console.site import Site, open_task, serving_site, timeline
+from tests.console.site import Site, open_task, replay, serving_site, timeline
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer]
 
@@ -40,7 +40,7 @@ class Ticking:
 
     async def tick(self, page: Page) -> None:
         """Let the task make progress, and wait until the page has heard of it."""
-        slider = page.get_by_label("Moment of the replay")
+        slider = await replay(page)
         before = int(await slider.get_attribute("max") or 0)
         self.done += 1
         self._ticks.put_nowait(self.done)

@@ -11,7 +11,7 @@ from playwright.async_api import Browser, Locator, Page, expect
 
 from dragoman import Agent, Context, StepFailed
 from tests.console.browser import NARROW, WIDE, axe, console
-from tests.console.site import Site, moment, open_task, serving_site, timeline
+from tests.console.site import Site, moment, open_task, replay, serving_site, timeline
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer]
 
@@ -88,6 +88,19 @@ async def test_the_timeline_shows_steps_with_what_they_took_and_came_to(browser:
         assert await axe(page) == []
 
 
+async def test_steps_and_sleep_are_spans_over_time(browser: Browser, shop: Site) -> None:
+    task = await shop.send("tea", wait=False)
+    async with console(browser, shop.url, shop.token) as (page, _):
+        await open_task(page, shop, task)
+        spans = page.get_by_role("region", name="Spans over time")
+        await expect(spans.get_by_role("button", name=re.compile("^sleeps, .* so far"))).to_be_visible()
+        steps = spans.get_by_role("list", name="Steps").get_by_role("button")
+        await page.get_by_role("button", name="Zoom in").click()
+        await expect(page.get_by_role("button", name="Zoom out")).to_be_enabled()
+        await steps.first.press("Enter")  # or several that are too short to be told apart beside the sleep
+        await expect(page.get_by_role("status").filter(has_text=re.compile(r"from \+|tell them apart"))).to_be_visible()
+
+
 async def test_a_task_that_sleeps_is_shown_as_such_until_a_message_wakes_it(browser: Browser, shop: Site) -> None:
     task = await shop.send("tea", wait=False)
     async with console(browser, shop.url, shop.token) as (page, _):
@@ -96,7 +109,7 @@ async def test_a_task_that_sleeps_is_shown_as_such_until_a_message_wakes_it(brow
         await expect(row(page, "working, sleeping")).to_contain_text(said)
         await expect(moment(page)).to_contain_text(said)
         await expect(page.get_by_text("working, sleeping")).to_have_count(3)
-        await page.get_by_label("Moment of the replay").fill("2")
+        await (await replay(page)).fill("2")
         await expect(moment(page)).not_to_contain_text("sleeping")
         await page.get_by_role("button", name="Now", exact=True).click()
         await shop.send("tea", {"text": "wake up"}, task=task, wait=False)

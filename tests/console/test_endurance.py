@@ -20,7 +20,7 @@ from dragoman.server import serving
 from dragoman.store.open import open_store
 from tests.bindings.admin.test_admin import make_keys
 from tests.console.browser import console
-from tests.console.site import Site, make_agents, moment, open_task, serving_site, timeline
+from tests.console.site import Site, make_agents, moment, open_task, replay, serving_site, timeline
 from tests.kit.processes import serving_process
 from tests.ports import kept_port
 from tests.store.cases.bench import START_MS, message, new_task, status
@@ -129,7 +129,7 @@ async def test_a_flood_of_events_takes_few_renderings_and_little_memory(browser:
             assert await page.evaluate("() => globalThis.renderings") < EVENTS / 10
             assert begun_anew == [], "a log that is followed is read on, however fast it grows"
             assert await count_elements(page) < ELEMENTS_MAX
-            slider = page.get_by_label("Moment of the replay")
+            slider = await replay(page)
             assert int(await slider.get_attribute("max") or 0) > EVENTS
             await expect(timeline(page).get_by_role("button", name="earlier events")).to_be_visible()
             await slider.fill("4")
@@ -161,7 +161,7 @@ async def test_a_very_long_log_opens_at_its_end_and_replays_from_its_beginning(
         await expect(moment(page)).to_contain_text("characters of this long text are not shown")
         await expect(timeline(page)).to_contain_text("completed")
         assert len([url for url in asked if f"{task}/" in url]) < REQUESTS_MAX, asked
-        await page.get_by_label("Moment of the replay").press("Home")
+        await (await replay(page)).press("Home")
         await expect(moment(page)).to_contain_text("submitted")
         await timeline(page).get_by_role("button", name="later events").click()
         await expect(moment(page)).to_contain_text("working")

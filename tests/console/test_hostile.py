@@ -11,7 +11,7 @@ from playwright.async_api import Browser, Locator, expect
 
 from tests.console.browser import DRAWN, WIDE, console
 from tests.console.hostile import LONG, LONG_NAME, NAMES, PAYLOADS
-from tests.console.site import Site, moment, open_task, timeline
+from tests.console.site import Site, moment, open_task, replay, timeline
 from tests.net.peer import listening, says
 
 MARKUP = "script, iframe, object, embed, style, link, form, base, meta, [onerror], [onload], [onclick], [srcdoc]"
@@ -150,7 +150,7 @@ async def test_a_long_task_with_hostile_names_is_shown_and_replayed(browser: Bro
         await expect(moment(page)).to_contain_text(f"{len(LONG_NAME):,} characters")
         await expect(timeline(page)).to_contain_text("Artifact operator:local answered")
         await check_harmless(timeline(page))
-        await page.get_by_label("Moment of the replay").fill("10")
+        await (await replay(page)).fill("10")
         await expect(moment(page)).to_have_attribute("aria-busy", "false")
         await check_harmless(moment(page))
 

@@ -19,7 +19,7 @@ from dragoman.config.budgets import Budget
 from dragoman.model.card import Profile
 from dragoman.server import serving
 from tests.console.browser import NARROW, axe, console
-from tests.console.site import Site, make_agents, moment, open_task, serving_site, timeline
+from tests.console.site import Site, make_agents, moment, open_task, replay, serving_site, timeline
 from tests.drills.proxy import before
 from tests.spoil import spoil_file
 from tests.store.cases.spoiling import cut
@@ -153,7 +153,7 @@ async def test_the_replay_shows_the_task_as_it_stood(browser: Browser, site: Sit
     async with console(browser, site.url, site.token) as (page, _):
         await open_task(page, site, task)
         await expect(moment(page)).to_contain_text("one two")
-        await page.get_by_label("Moment of the replay").fill("2")
+        await (await replay(page)).fill("2")
         await expect(moment(page)).not_to_contain_text("one")
         await expect(moment(page)).to_contain_text("working")
         await timeline(page).get_by_role("button").filter(has_text="2 of 2").click()
@@ -330,7 +330,7 @@ async def test_everything_can_be_reached_by_keyboard(browser: Browser, site: Sit
         await page.keyboard.press("Enter")
         await page.wait_for_url(f"**/tasks/{task}")
         await expect(moment(page)).to_contain_text("Which way?")
-        await page.get_by_label("Moment of the replay").focus()
+        await (await replay(page)).focus()
         await page.keyboard.press("Home")
         await expect(moment(page)).to_contain_text("submitted")
 

@@ -9,6 +9,8 @@ const TICK_MS = 33;
 export const SPEEDS = [1, 2, 5, 10, 100] as const;
 
 export class Player {
+  /** Whether somebody replays the log: the bar is there as long as that. */
+  open = $state(false);
   playing = $state(false);
   speed = $state<number>(1);
   /** The seq of the last event that is shown; null: all events, and those that still come. */
@@ -29,6 +31,18 @@ export class Player {
 
   show(seq: number): void {
     this.shown = seq >= this.log.last ? null : Math.max(this.first, seq);
+    if (this.shown !== null) this.open = true;
+  }
+
+  /** Show the task as it stands. */
+  end(): void {
+    this.stop();
+    this.shown = null;
+  }
+
+  close(): void {
+    this.end();
+    this.open = false;
   }
 
   toggle(): void {

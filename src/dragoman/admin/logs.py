@@ -64,6 +64,14 @@ class Timeline(Struct, frozen=True, kw_only=True):
     next_after: int | None = None
 
 
+class ToolPhase(Struct, frozen=True):
+    """A call of a tool, by the `id` that its beginning and its end share, as an agent reports it with a status."""
+
+    id: str
+    name: str
+    phase: Literal["started", "completed", "failed"]
+
+
 class LogEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An event with all that it holds. `at` is null for events that carry no time: they came after the one before them.
 
@@ -71,7 +79,8 @@ class LogEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `append` the parts continue the artifact of that id. `agent` and `task` are those that the work was delegated to.
     `operator`, `action` and `reason` are those of an intervention. `step`, `key`, `attempts` and `began` are those of a
     step; its result is in `parts`, or its `failure` is the name of the exception and its text. With a status
-    that `wakes`, the task sleeps until then, or until a message if it `wakes_on_message`.
+    that `wakes`, the task sleeps until then, or until a message if it `wakes_on_message`. A status may be about the
+    call of a `tool`.
     """
 
     seq: int
@@ -99,6 +108,7 @@ class LogEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     failure: str | None = None
     wakes: str | None = None
     wakes_on_message: bool = False
+    tool: ToolPhase | None = None
 
 
 class Recording(Struct, frozen=True, kw_only=True):

@@ -6,10 +6,12 @@ Invariant: it only reads.
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
-from dragoman.admin.logs import LogEvent, Recording, TimelineEntry
+from dragoman.admin.logs import LogEvent, Recording, TimelineEntry, ToolPhase
 from dragoman.admin.tasks import state_word
+from dragoman.dialects.protoagent.extensions import TOOL_CALL
 from dragoman.engine.admin.folded_places import LOG_BYTES, FoldedPlaces
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.events import (
@@ -114,6 +116,7 @@ def log_event(logged: Logged) -> LogEvent:
                 duration_ms=event.duration_ms,
                 wakes=_wakes(event),
                 wakes_on_message=event.placed is not None and event.placed.wakes_on_message,
+                tool=_tool(event),
             )
         case ArtifactChunk(artifact=artifact):
             return LogEvent(
@@ -170,6 +173,17 @@ def _wakes(event: StatusChanged) -> str | None:
     """When the task wakes that goes to sleep with a status."""
     wakes_ms = None if event.placed is None else event.placed.wakes_ms
     return None if wakes_ms is None else timestamp(wakes_ms)
+
+
+def _tool(event: StatusChanged) -> ToolPhase | None:
+    """The call of a tool that a status reports; None if it reports none."""
+    call = (event.metadata or {}).get(TOOL_CALL)
+    if not isinstance(call, dict):
+        return None
+    try:
+        return msgspec.convert({**call, "id": call.get("toolCallId")}, ToolPhase)
+    except msgspec.ValidationError:  # an agent may write what it likes
+        return None
 
 
 def timeline_entry(logged: Logged) -> TimelineEntry:
