@@ -53,7 +53,7 @@ WORKERS ?= -n $(shell echo $$(( $(CORES) > 3 ? 6 : $(CORES) * 2 ))) --dist loadf
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster console test-console-long pictures bench docs site surface compliance peers frameworks requirements clean
+.PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster console test-console-long pictures console-pictures bench docs site surface compliance peers frameworks requirements clean
 .PHONY: test-proxies container dist console-dev test-console
 
 help: ## this list
@@ -129,6 +129,9 @@ test-console-long: $(VENV)/.dev console tests/console/node_modules/.ready ## ten
 pictures: $(VENV)/.dev console tests/console/node_modules/.ready ## take the pictures of the console and the command line in docs/pictures, with a browser
 	PYTHONPATH=. $(BIN)/python scripts/pictures.py
 	PYTHONPATH=. $(BIN)/python scripts/terminal_pictures.py
+
+console-pictures: $(VENV)/.dev console tests/console/node_modules/.ready ## pictures of every page of the console in build/pictures: light, dark, three widths, empty, full; ARGS="--only tasks"
+	PYTHONPATH=. $(BIN)/python scripts/console_pictures.py $(ARGS)
 
 bench: $(VENV)/.dev .venv-bench/.ready .venv-litellm/.ready ## Dragoman, the official SDK's server and a bare floor, side by side
 	.venv-bench/bin/python bench/run.py $(ARGS)

@@ -88,8 +88,7 @@ async def test_the_overview_counts_and_follows(browser: Browser, site: Site) -> 
         await expect(page.get_by_role("link", name="Failed", exact=False).first).to_contain_text("1")
         await expect(page.get_by_role("region", name="Latest tasks")).to_contain_text("broken")
         await page.get_by_role("link", name="Need an answer").click()
-        await expect(page.get_by_role("row", name="input-required")).to_have_count(1)
-        assert "state=input-required" in page.url
+        await page.get_by_role("heading", level=1, name="Inbox").wait_for()
 
 
 async def test_tasks_are_filtered_and_the_address_holds_the_view(browser: Browser, site: Site) -> None:
@@ -388,7 +387,7 @@ async def test_usage_is_added_up_and_silence_is_no_zero(browser: Browser, site: 
         await expect(echo).to_contain_text("34")
         await expect(page.get_by_role("row").filter(has_text="broken")).to_contain_text("not reported")
         await expect(page.get_by_role("status")).to_contain_text("1 agent says nothing of tokens: broken")
-        await expect(page.get_by_role("img", name="Tokens by day: at most 46")).to_be_visible()
+        await expect(page.get_by_role("img", name="Tokens by day and agent: 46")).to_be_visible()
         await page.get_by_label("principal").uncheck()
         await expect(page.get_by_role("columnheader", name="principal")).to_have_count(0)
 
@@ -501,10 +500,35 @@ async def test_the_audit_trail_is_searched(browser: Browser, site: Site) -> None
         await expect(page.get_by_text("No entry fits")).to_be_visible()
 
 
-async def test_the_overview_draws_the_last_hour(browser: Browser, site: Site) -> None:
+async def test_the_overview_draws_an_hour_and_a_month(browser: Browser, site: Site) -> None:
     for _ in range(3):
         await site.send("echo")
+    await site.send("broken")
+    async with console(browser, site.url) as (page, _):
+        await page.add_init_script("Object.defineProperty(navigator, 'language', {get: () => 'en-US@posix'})")
+        await page.goto(f"{site.url}/console#token={site.token}")
+        figures = page.get_by_role("region", name="Figures")
+        for span in ("hour", "month"):
+            await figures.get_by_text(span, exact=True).click()
+            await expect(figures.get_by_role("img", name=f"Tasks that ended: 4 in the last {span}")).to_be_visible()
+            await expect(figures.get_by_role("img", name="Errors: 1, 25 % of all")).to_be_visible()
+            await expect(figures.get_by_role("img", name="Tokens: 36 in, 102 out")).to_be_visible()
+            echo = page.get_by_role("region", name="Agents").get_by_role("row").filter(has_text="echo")
+            await expect(echo).to_contain_text("3")
+        await figures.get_by_label("Agent of the charts").select_option("broken")
+        await expect(figures.get_by_role("img", name="Tasks that ended: 1 in the last month")).to_be_visible()
+        assert await axe(page) == []
+
+
+async def test_the_overview_tells_what_happened_while_its_reader_was_away(browser: Browser, site: Site) -> None:
+    await site.send("broken", {"text": "pay the bill"})
     async with console(browser, site.url, site.token) as (page, _):
-        hour = page.get_by_role("region", name="The last hour")
-        await expect(hour.get_by_role("img", name="Tasks that ended").locator("canvas")).to_be_visible()
-        await expect(hour).to_contain_text("36 in, 102 out")
+        news = page.get_by_role("region", name="Since you last looked")
+        await expect(news).to_have_count(0)
+        ago = "(() => { const at = Date.now() - 3600e3; return JSON.stringify({since: at - 1, seen: at}); })()"
+        await page.goto("/console/audit")
+        await page.evaluate(f"localStorage.setItem('dragoman.looked', {ago})")
+        await page.goto("/console")
+        await expect(news).to_contain_text("1 failed")
+        await news.get_by_role("link", name="pay the bill").click()
+        await expect(timeline(page)).to_contain_text("failed")

@@ -1,5 +1,6 @@
 """Series: the figures of an hour, a day and a month come from samples, each task and each token once."""
 
+import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from decimal import Decimal
@@ -157,6 +158,23 @@ async def test_what_is_not_written_yet_is_shown_and_written_when_the_store_is_ba
         assert [point.completed for point in told(await show(series))] == [1]
         monkeypatch.setattr(store.shared, "put", put)
         await series.close()
+        assert [point.completed for point in told(await show(make_series(store, Counts(), "h2")))] == [1]
+
+
+async def test_what_ended_just_now_is_shown_at_once_and_counts_once() -> None:
+    async with opened() as (store, clock):
+        counts = Counts()
+        series = make_series(store, counts)
+        await series.sample()
+        counts.ended("echo", "completed", 5)
+        await use(store, "t1", START_MS)
+        clock.ms += 1000
+        for _ in range(2):
+            reports = await asyncio.gather(show(series), show(series))
+            assert [[(point.completed, point.input_tokens) for point in told(each)] for each in reports] == [
+                [(1, 1_000_000)]
+            ] * 2
+        await series.sample()
         assert [point.completed for point in told(await show(make_series(store, Counts(), "h2")))] == [1]
 
 

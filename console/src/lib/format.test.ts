@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { ago, ahead, bytes, duration, plural, short } from "./format";
+import { ago, ahead, bytes, compact, duration, money, plural, short } from "./format";
 
 test.each([
   [0, "0 ms"],
@@ -40,4 +40,9 @@ test("a long id is known by its end, and hides nothing", () => {
 test("one thing is singular", () => {
   expect(plural(1, "task")).toBe("1 task");
   expect(plural(1200, "reply", "replies")).toBe("1,200 replies");
+});
+
+test("large numbers take a few characters, and money three digits", () => {
+  expect([950, 12_345, 1_234_567].map(compact)).toEqual(["950", "12.3K", "1.2M"]);
+  expect([money(0.012345), money(4.5, "EUR"), money(12_345, "EUR")]).toEqual(["0.0123", "4.5 EUR", "12.3K EUR"]);
 });

@@ -58,6 +58,19 @@ export function count(value: number): string {
   return COUNT.format(value);
 }
 
+const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+/** A number in a few characters: `950`, `12.3K`, `1.2M`. */
+export function compact(value: number): string {
+  return COMPACT.format(value);
+}
+
+/** An amount to three digits, with its currency if it has one. */
+export function money(value: number, currency = ""): string {
+  const amount = value >= 1000 ? compact(value) : String(Number(value.toPrecision(3)));
+  return currency ? `${amount} ${currency}` : amount;
+}
+
 const CLOCK = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" });
 
 /** A time in the reader's own zone, with the zone's name: `29 Nov 2026, 16:39:21 CET`. */

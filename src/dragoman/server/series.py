@@ -128,6 +128,7 @@ class Series:
         self._tasks = self._now()
         self._looked: Look | None = None
         """The last look at the usage; None if this replica did not look."""
+        self._gathering = asyncio.Lock()
         self._buckets: dict[str, Bucket] = {}
         """Those of this process that are under way, or wait for the store, by key."""
         self._unwritten: dict[str, int] = {}
@@ -146,9 +147,8 @@ class Series:
 
     async def sample(self) -> None:
         """Add what happened since the last sample, and write it. What the store cannot take now is written later."""
-        self._add_tasks()
         try:
-            await self._add_usage()
+            await self._gather()
             for key, ttl_ms in tuple(self._unwritten.items()):
                 await self._store.shared.put(key, msgspec.msgpack.encode(self._buckets[key]), ttl_ms)
                 del self._unwritten[key]
@@ -163,6 +163,12 @@ class Series:
     async def close(self) -> None:
         """Write what is left."""
         await self.sample()
+
+    async def _gather(self) -> None:
+        """Add what happened since the last time. Raises StoreError."""
+        self._add_tasks()
+        async with self._gathering:  # else two would find the same usage
+            await self._add_usage()
 
     def _add_tasks(self) -> None:
         """Add the differences of the counts to the buckets."""
@@ -228,7 +234,7 @@ class Series:
     async def _show(self, asked: Asked[SeriesQuery]) -> SeriesReport:
         """The figures of a span. Raises StoreError."""
         span, only = asked.given.span, asked.given.agent
-        self._add_tasks()
+        await self._gather()
         step = STEPS[span]
         last = self._clock.now_ms() // 1000 // step.step_s
         first = last - step.points + 1
