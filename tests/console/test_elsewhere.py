@@ -30,7 +30,7 @@ async def sites(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TwoSe
 async def test_an_agent_elsewhere_is_tried_by_the_url_of_its_card(browser: Browser, sites: TwoServers) -> None:
     async with console(browser, sites.url, sites.token, bypass_csp=True) as (page, _):
         await page.get_by_role("link", name="Try it").click()
-        await page.get_by_role("combobox", name="Place").select_option("elsewhere")
+        await page.get_by_role("combobox", name="Agent").select_option(":elsewhere")
         form = page.get_by_role("form", name="An agent elsewhere")
         await form.get_by_label("URL of the agent or of its card").fill(
             f"{sites.elsewhere}/agents/asks/.well-known/agent-card.json"
@@ -69,6 +69,7 @@ async def test_an_agent_elsewhere_is_tried_by_the_url_of_its_card(browser: Brows
 async def test_a_message_written_as_json_is_checked_while_it_is_typed(browser: Browser, sites: TwoServers) -> None:
     async with console(browser, sites.url, sites.token) as (page, _):
         await page.goto(f"{sites.url}/console/try?agent=echo")
+        await page.get_by_role("button", name="Options").click()
         await page.get_by_label("raw JSON").check()
         editor = page.get_by_label("The request as JSON")
         await editor.fill('{"message": {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": 7}]}}')
@@ -106,6 +107,7 @@ async def test_the_doctor_shows_its_findings_with_what_to_change(browser: Browse
             while "POST /rpc" not in peer.paths[asked:]:
                 peer.came.clear()
                 await peer.came.wait()
+        await page.get_by_role("button", name="Menu").click()
         await page.get_by_role("link", name="Audit").click()
         await expect(page.get_by_role("row").filter(has_text="remote.examine").first).to_contain_text(peer.url)
 

@@ -126,6 +126,7 @@ async def test_no_card_of_an_agent_becomes_markup_or_passes_for_the_console_s_ow
         await expect(card.get_by_text(re.compile(f"{len(LONG):,} characters")).first).to_be_visible()
         assert await card.locator("img").count() == 0
         await page.goto(f"{used_site.url}/console/try?agent=hostile")
+        await page.get_by_role("button", name="Options").click()
         await expect(page.get_by_role("checkbox", name="<script>alert(1)</script>", exact=True)).to_be_disabled()
         await page.get_by_role("checkbox", name="completed").check()
         await expect(page.get_by_role("region", name="The same from a program")).to_contain_text(
@@ -135,7 +136,7 @@ async def test_no_card_of_an_agent_becomes_markup_or_passes_for_the_console_s_ow
         await page.get_by_label("Message to hostile").fill("hello")
         await page.keyboard.press("Enter")
         await expect(
-            page.get_by_role("region", name="Conversation").get_by_role("link", name="its task")
+            page.get_by_role("region", name="Conversation").get_by_role("link", name="its timeline")
         ).to_be_visible()
 
 

@@ -354,6 +354,7 @@ async def test_an_agent_is_tried_and_the_same_can_be_copied(browser: Browser, si
         await page.get_by_role("link", name="Try it").click()
         talk = page.get_by_role("region", name="Conversation")
         await page.get_by_role("combobox", name="Agent").select_option("asks")
+        await talk.get_by_role("button", name="Options").click()
         await talk.get_by_role("combobox", name="Skill").select_option("ask")
         await talk.get_by_label("Context").fill("tried-here")
         await talk.get_by_label("Message to asks").fill("hello")
@@ -372,9 +373,36 @@ async def test_an_agent_is_tried_and_the_same_can_be_copied(browser: Browser, si
         await program.get_by_role("tab", name="curl").press("ArrowRight")
         await expect(program.get_by_role("tab", name="Python")).to_be_focused()
         await expect(program).to_contain_text(f'connect("{site.url}/agents/asks")')
-        await talk.get_by_role("link", name="its task").last.click()
+        await talk.get_by_role("link", name="its timeline").last.click()
         await expect(moment(page)).to_contain_text("so right")
         await expect(page.get_by_role("link", name="tried-here")).to_be_visible()
+
+
+async def test_a_conversation_is_stopped_and_kept(browser: Browser, site: Site) -> None:
+    async with console(browser, site.url, site.token) as (page, _):
+        await page.goto("/console/try?agent=steps")
+        talk = page.get_by_role("region", name="Conversation")
+        await talk.get_by_role("button", name="Hello!").click()
+        await expect(talk.get_by_role("progressbar", name="Progress")).to_have_attribute("value", "0.5")
+        await expect(talk.get_by_role("article").filter(has_text="first step")).to_have_count(0)
+        await page.reload()
+        await talk.get_by_role("button", name="Stop").click()
+        await expect(talk.get_by_text("canceled", exact=True)).to_be_visible()
+        await expect(talk.get_by_role("progressbar")).to_have_count(0)
+        await page.get_by_role("link", name="Keys").click()
+        site.gate.set()
+        await page.get_by_role("link", name="Try it").click()
+        await page.get_by_role("combobox", name="Agent").select_option("steps")
+        await talk.get_by_label("Message to steps").fill("again")
+        await page.keyboard.press("Enter")
+        await expect(talk.get_by_text("completed", exact=True)).to_be_visible()
+        await expect(talk.get_by_text("canceled", exact=True)).to_be_visible()
+        await expect(talk.get_by_role("article").filter(has_text="one two")).to_be_visible()
+        await page.reload()
+        await expect(talk.get_by_text("completed", exact=True)).to_be_visible()
+        await page.get_by_role("button", name="Sign out").click()
+        await page.get_by_role("button", name="Sign in").wait_for()
+        assert await page.evaluate("() => sessionStorage.length") == 0
 
 
 async def test_usage_is_added_up_and_silence_is_no_zero(browser: Browser, site: Site) -> None:

@@ -1,8 +1,5 @@
 // The card of an agent of this server, as its clients read it (A2A 1.0 §4.4.1). Only what is shown is named here.
 
-import { ApiError } from "../api/client";
-import { session } from "../lib/session.svelte";
-
 /** Of longer lists the first ones are shown. */
 const LISTED = 200;
 
@@ -35,14 +32,6 @@ export interface Card {
 
 export function cardUrl(id: string): string {
   return `${location.origin}/agents/${encodeURIComponent(id)}/.well-known/agent-card.json`;
-}
-
-/** Read the card of an agent of this server, in version 1.0. */
-export async function readCard(id: string, signal: AbortSignal): Promise<Card> {
-  const headers = { "a2a-version": "1.0", "x-dragoman-proof": session.proof };
-  const answer = await fetch(cardUrl(id), { headers, signal });
-  if (!answer.ok) throw new ApiError(answer.status, `the server answered ${answer.status}`);
-  return cardOf(await answer.json());
 }
 
 /** What of a card can be shown, whoever wrote it: names are texts, and no two skills or extensions are the same one. */
@@ -81,6 +70,26 @@ export function cardOf(found: unknown): Card {
       })),
     securitySchemes: Object.keys(fieldsOf(card["securitySchemes"])).slice(0, LISTED),
   };
+}
+
+/** An example of a skill: what somebody may say to the agent. */
+export interface Example {
+  readonly text: string;
+  /** The id of the skill. */
+  readonly skill: string;
+}
+
+/** The examples on a card, at most so many, one of each skill before a second one of any. */
+export function examplesOf(card: Card | undefined, most: number): readonly Example[] {
+  const skills = card?.skills ?? [];
+  const found: Example[] = [];
+  for (let place = 0; found.length < most && skills.some((skill) => skill.examples.length > place); place += 1) {
+    for (const skill of skills) {
+      const text = skill.examples[place];
+      if (text !== undefined && found.length < most) found.push({ text, skill: skill.id });
+    }
+  }
+  return found;
 }
 
 type Fields = Readonly<Record<string, unknown>>;

@@ -44,7 +44,12 @@ export interface StreamEvent {
     readonly artifacts?: readonly Artifact[];
   };
   readonly message?: Message;
-  readonly statusUpdate?: { readonly taskId: string; readonly contextId: string; readonly status: Status };
+  readonly statusUpdate?: {
+    readonly taskId: string;
+    readonly contextId: string;
+    readonly status: Status;
+    readonly metadata?: Readonly<Record<string, unknown>>;
+  };
   readonly artifactUpdate?: {
     readonly taskId: string;
     readonly artifact: Artifact;

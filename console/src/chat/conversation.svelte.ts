@@ -1,29 +1,33 @@
 // A conversation with one agent: what was said on both sides, and the task that the last message belongs to.
 
-import type { Artifact, Message, Part } from "../api/schema";
-import { joinParts } from "../task/record";
-import { NO_OPTIONS, type MessageOptions, type SendRequest, type SentPart, type Status, type StreamEvent } from "./a2a";
-import type { Peer } from "./peer";
+import { session } from "../lib/session.svelte";
+import { NO_OPTIONS, type MessageOptions, type SendRequest, type SentPart } from "./a2a";
+import { localAgent, type Peer } from "./peer";
+import { addFrame, beginTurn, isAtWork, readTurn, waits, type Turn } from "./turn";
 
-export interface Turn {
-  readonly sent: SendRequest;
-  readonly frames: readonly string[];
-  readonly messages: readonly Message[];
-  readonly artifacts: readonly { readonly id: string; readonly name: string; readonly parts: readonly Part[] }[];
-  readonly state: string;
-  readonly taskId: string | null;
-  readonly error: string | null;
-  readonly running: boolean;
-}
-
-const WAITING = ["TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED"];
+/** Frames that come at once are shown at once: more often nobody can read. */
+const SHOWN_MS = 40;
 
 export class Conversation {
   turns = $state.raw<readonly Turn[]>([]);
   #stop = new AbortController();
-  #contextId: string | undefined;
+  #sending: AbortController | undefined;
+  #canceled = false;
+  #changed: () => void;
 
-  constructor(readonly peer: Peer) {}
+  /** `changed` is called after each turn. */
+  constructor(
+    readonly peer: Peer,
+    turns: readonly Turn[] = [],
+    changed: () => void = () => undefined,
+  ) {
+    this.turns = turns;
+    this.#changed = changed;
+    const last = turns.at(-1);
+    if (last !== undefined && isAtWork(last) && peer.follow !== undefined) {
+      void this.#take(turns.length - 1, { ...last, running: true }, peer.follow(last.taskId ?? "", this.#stop.signal));
+    }
+  }
 
   get busy(): boolean {
     return this.turns.at(-1)?.running ?? false;
@@ -32,15 +36,15 @@ export class Conversation {
   /** The request that a message with these parts becomes: it continues a task that waits for an answer. */
   request(parts: readonly SentPart[], { skill, context, extensions }: MessageOptions = NO_OPTIONS): SendRequest {
     const last = this.turns.at(-1);
-    const waits = last !== undefined && WAITING.includes(last.state) && last.taskId !== null;
-    const contextId = context || (this.#contextId ?? "");
+    const answered = last !== undefined && waits(last) ? last.taskId : null;
+    const contextId = context || (this.turns.findLast((turn) => turn.contextId !== null)?.contextId ?? "");
     return {
       message: {
         messageId: crypto.randomUUID(),
         role: "ROLE_USER",
         parts,
         ...(contextId === "" ? {} : { contextId }),
-        ...(waits && last.taskId !== null ? { taskId: last.taskId } : {}),
+        ...(answered === null ? {} : { taskId: answered }),
         ...(extensions.length === 0 ? {} : { extensions }),
       },
       ...(skill === "" ? {} : { metadata: { skill } }),
@@ -49,44 +53,36 @@ export class Conversation {
 
   /** Send a request: one made of parts by `request`, or one that was written by hand. */
   async send(sent: SendRequest): Promise<void> {
-    const index = this.turns.length;
-    let turn: Turn = {
-      sent,
-      frames: [],
-      messages: [],
-      artifacts: [],
-      state: "",
-      taskId: null,
-      error: null,
-      running: true,
-    };
-    const show = (changes: Partial<Turn>): void => {
-      turn = { ...turn, ...changes };
-      this.turns = [...this.turns.slice(0, index), turn, ...this.turns.slice(index + 1)];
-    };
-    show({});
-    try {
-      for await (const frame of this.peer.stream(sent, this.#stop.signal)) {
-        show({ ...this.#read(turn, JSON.parse(frame) as StreamEvent), frames: [...turn.frames, frame] });
-      }
-    } catch (problem) {
-      if (!this.#stop.signal.aborted) show({ error: problem instanceof Error ? problem.message : String(problem) });
-    }
-    show({ running: false });
+    this.#sending = new AbortController();
+    this.#canceled = false;
+    const signal = AbortSignal.any([this.#stop.signal, this.#sending.signal]);
+    await this.#take(this.turns.length, beginTurn(sent), this.peer.stream(sent, signal));
   }
 
-  /** Read or cancel the task of a turn with an agent elsewhere. */
+  /** Cancel the task of the last turn, which ends it. Without a task yet, or a second time, only stop to listen. */
+  async stop(): Promise<void> {
+    const last = this.turns.at(-1);
+    if (last === undefined || !last.running) return;
+    if (last.taskId === null || this.#canceled) {
+      this.#sending?.abort();
+      return;
+    }
+    this.#canceled = true;
+    await this.call(this.turns.length - 1, "task:cancel");
+  }
+
+  /** Read or cancel the task of a turn. */
   async call(index: number, action: "task" | "task:cancel"): Promise<void> {
     const turn = this.turns[index];
-    if (turn === undefined || turn.taskId === null || this.peer.call === undefined) return;
-    let changes: Partial<Turn>;
+    if (turn === undefined || turn.taskId === null) return;
     try {
       const event = await this.peer.call(action, turn.taskId);
-      changes = { ...this.#read(turn, event), frames: [...turn.frames, JSON.stringify(event)], error: null };
+      if (!(this.turns[index]?.running ?? false)) this.#change(index, (now) => addFrame(now, JSON.stringify(event)));
+      this.#change(index, (now) => ({ ...now, error: null }));
     } catch (problem) {
-      changes = { error: problem instanceof Error ? problem.message : String(problem) };
+      this.#change(index, (now) => ({ ...now, error: wordsOf(problem) }));
     }
-    this.turns = this.turns.map((each, at) => (at === index ? { ...each, ...changes } : each));
+    this.#changed();
   }
 
   /** Leave the conversation. Tasks go on. */
@@ -94,37 +90,108 @@ export class Conversation {
     this.#stop.abort();
   }
 
-  #read(turn: Turn, event: StreamEvent): Partial<Turn> {
-    if (event.message) return { messages: [...turn.messages, event.message] };
-    if (event.task) {
-      this.#contextId = event.task.contextId;
-      const artifacts = (event.task.artifacts ?? []).map(shown);
-      return { taskId: event.task.id, ...this.#status(turn, event.task.status), artifacts };
+  async #take(index: number, begun: Turn, frames: AsyncGenerator<string>): Promise<void> {
+    let turn = begun;
+    const seen = [...begun.frames];
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const show = (): void => {
+      clearTimeout(timer);
+      timer = undefined;
+      const error = turn.error ?? this.turns[index]?.error ?? null;
+      const shown = { ...turn, frames: [...seen], error };
+      this.turns = [...this.turns.slice(0, index), shown, ...this.turns.slice(index + 1)];
+    };
+    show();
+    try {
+      for await (const frame of frames) {
+        seen.push(frame);
+        turn = { ...addFrame(turn, frame), frames: [] }; // copies of all that came before would take longer each time
+        timer ??= setTimeout(show, SHOWN_MS);
+      }
+    } catch (problem) {
+      if (this.#stop.signal.aborted) return clearTimeout(timer);
+      if (!(this.#sending?.signal.aborted ?? false)) turn = { ...turn, error: wordsOf(problem) };
     }
-    if (event.statusUpdate) {
-      this.#contextId = event.statusUpdate.contextId || this.#contextId;
-      const taskId = event.statusUpdate.taskId || turn.taskId;
-      return { taskId, ...this.#status(turn, event.statusUpdate.status) };
-    }
-    if (event.artifactUpdate) return { artifacts: placed(turn, event.artifactUpdate) };
-    return {};
+    turn = { ...turn, running: false };
+    show();
+    this.#changed();
   }
 
-  #status(turn: Turn, said: Status): Partial<Turn> {
-    const message = said.message;
-    const known = message === undefined || turn.messages.some((each) => each.messageId === message.messageId);
-    return { state: said.state, messages: known ? turn.messages : [...turn.messages, message] };
+  #change(index: number, changed: (turn: Turn) => Turn): void {
+    this.turns = this.turns.map((each, at) => (at === index ? changed(each) : each));
   }
 }
 
-function shown(artifact: Artifact): Turn["artifacts"][number] {
-  return { id: artifact.artifactId, name: artifact.name ?? artifact.artifactId, parts: artifact.parts };
+function wordsOf(problem: unknown): string {
+  return problem instanceof Error ? problem.message : String(problem);
 }
 
-function placed(turn: Turn, update: NonNullable<StreamEvent["artifactUpdate"]>): Turn["artifacts"] {
-  const artifact = update.artifact;
-  const before = turn.artifacts.find((each) => each.id === artifact.artifactId);
-  if (before === undefined) return [...turn.artifacts, shown(artifact)];
-  const parts = update.append ? joinParts(before.parts, artifact.parts) : artifact.parts;
-  return turn.artifacts.map((each) => (each === before ? { ...before, parts } : each));
+/** Conversations with agents of this server go on while other pages are shown, and are read again after a reload. */
+const KEPT = "dragoman-talk:";
+
+/** More than that of one conversation is not kept for a reload; the tasks themselves are in the store. */
+const KEPT_CHARACTERS = 500_000;
+
+type KeptTurn = Pick<Turn, "sent" | "frames" | "error">;
+
+class Conversations {
+  #open = new Map<string, Conversation>();
+
+  constructor() {
+    session.onEnd(() => {
+      for (const each of this.#open.values()) each.close();
+      this.#open.clear();
+      for (const name of Object.keys(sessionStorage)) if (name.startsWith(KEPT)) sessionStorage.removeItem(name);
+    });
+  }
+
+  /** The conversation with an agent of this server, as it was left. */
+  of(agent: string, keyed: boolean): Conversation {
+    const found = this.#open.get(agent);
+    return found ?? this.#begin(agent, keyed, this.#read(agent));
+  }
+
+  /** A new one in its place. */
+  renew(agent: string, keyed: boolean): Conversation {
+    this.#open.get(agent)?.close();
+    sessionStorage.removeItem(KEPT + agent);
+    return this.#begin(agent, keyed, []);
+  }
+
+  #begin(agent: string, keyed: boolean, turns: readonly Turn[]): Conversation {
+    const talk: Conversation = new Conversation(localAgent(agent, keyed), turns, () => this.#keep(agent, talk));
+    this.#open.set(agent, talk);
+    return talk;
+  }
+
+  #keep(agent: string, talk: Conversation): void {
+    if (this.#open.get(agent) !== talk) return;
+    const turns: string[] = [];
+    let characters = 0;
+    for (const { sent, frames, error } of [...talk.turns].reverse()) {
+      const text = JSON.stringify({ sent, frames, error } satisfies KeptTurn);
+      characters += text.length;
+      if (characters > KEPT_CHARACTERS) break;
+      turns.unshift(text);
+    }
+    try {
+      sessionStorage.setItem(KEPT + agent, `[${turns.join(",")}]`);
+    } catch {
+      sessionStorage.removeItem(KEPT + agent); // there is no room: a reload forgets it
+    }
+  }
+
+  #read(agent: string): readonly Turn[] {
+    try {
+      const kept = JSON.parse(sessionStorage.getItem(KEPT + agent) ?? "[]") as readonly KeptTurn[];
+      return kept.map(({ sent, frames, error }) => readTurn(sent, frames, error));
+    } catch {
+      return [];
+    }
+  }
 }
+
+export const conversations = new Conversations();
+
+/** A message that another page has chosen: it is sent when the conversation with the agent is shown. */
+export const next = $state<{ agent: string; text: string; skill: string }>({ agent: "", text: "", skill: "" });

@@ -4,6 +4,7 @@
 import type { Card } from "../agents/card";
 import { ApiError, post } from "../api/client";
 import type { RemoteAnswer, RemoteCredential, RemoteEnd, RemoteEndpoint, RemoteUpdate } from "../api/schema";
+import { session } from "../lib/session.svelte";
 import { postForEvents, type SendRequest, type StreamEvent } from "./a2a";
 
 /** How a program reaches an agent: the URL to connect to, its endpoint, and the header that holds a key, if any. */
@@ -20,10 +21,36 @@ export interface Peer {
   readonly address: Address;
   /** Send a message, and yield what the agent answers: StreamResponses of A2A 1.0 as JSON. */
   stream(request: SendRequest, signal: AbortSignal): AsyncGenerator<string>;
-  /** The page of the task in this console; null for a task of another server. */
+  /** Whether its tasks have a page in this console. */
   readonly hasTasksHere: boolean;
-  /** Read or cancel a task of another server. */
-  call?(action: "task" | "task:cancel", taskId: string): Promise<StreamEvent>;
+  /** Read or cancel a task. */
+  call(action: "task" | "task:cancel", taskId: string): Promise<StreamEvent>;
+  /** Yield what becomes of a task, beginning with the task as it stands. */
+  follow?(taskId: string, signal: AbortSignal): AsyncGenerator<string>;
+}
+
+const V1 = { "a2a-version": "1.0" };
+const INTERRUPTED = ["TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED"];
+const OVER = [
+  ...INTERRUPTED,
+  "TASK_STATE_COMPLETED",
+  "TASK_STATE_FAILED",
+  "TASK_STATE_CANCELED",
+  "TASK_STATE_REJECTED",
+];
+
+type Task = NonNullable<StreamEvent["task"]>;
+
+/** Read a task of this server as its client does, or cancel it. */
+async function callTask(url: string, taskId: string, action: "" | ":cancel"): Promise<Task> {
+  const answer = await fetch(`${url}/tasks/${encodeURIComponent(taskId)}${action}`, {
+    headers: { ...V1, "content-type": "application/json", "x-dragoman-proof": session.proof },
+    ...(action === "" ? {} : { method: "POST", body: "{}" }),
+  });
+  if (answer.ok) return (await answer.json()) as Task;
+  if (answer.status === 401) session.lose();
+  const refusal = (await answer.json().catch(() => null)) as { error?: { message?: string } } | null;
+  throw new ApiError(answer.status, refusal?.error?.message ?? `the server answered ${answer.status}`);
 }
 
 export function localAgent(id: string, keyed: boolean): Peer {
@@ -36,6 +63,20 @@ export function localAgent(id: string, keyed: boolean): Peer {
       const extensions = (request.message.extensions ?? []).join(", ");
       const headers = { "a2a-version": "1.0", ...(extensions === "" ? {} : { "a2a-extensions": extensions }) };
       for await (const event of postForEvents(`${url}/message:stream`, request, headers, signal)) yield event.data;
+    },
+    async call(action, taskId) {
+      return { task: await callTask(url, taskId, action === "task" ? "" : ":cancel") };
+    },
+    async *follow(taskId, signal) {
+      const task = await callTask(url, taskId, "");
+      yield JSON.stringify({ task } satisfies StreamEvent);
+      if (OVER.includes(task.status.state)) return;
+      const to = `${url}/tasks/${encodeURIComponent(taskId)}:subscribe`;
+      for await (const event of postForEvents(to, {}, V1, signal)) {
+        yield event.data;
+        const { statusUpdate } = JSON.parse(event.data) as StreamEvent;
+        if (statusUpdate && INTERRUPTED.includes(statusUpdate.status.state)) return;
+      }
     },
   };
 }
