@@ -181,8 +181,8 @@ class KeyRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     With `one_person` it promises that one person alone uses it, so that an answer in a chat may be recognised by the
     turns before it. `team` is the team that its caller is in; empty for none, or that of the operator who asks.
 
-    With `force` the first key of a server that asks nobody may be one that is no operator's. When the server starts
-    anew, nobody is an operator until somebody makes another key on its machine.
+    With `force` the first key of a server without authentication may be one that is no operator's. When the server
+    starts again, nobody is an operator until somebody makes another key on its machine.
     """
 
     name: str

@@ -6,5 +6,5 @@ verifies signed cards. `proxies` finds the client's address behind trusted proxi
 loaded only if they are configured.
 
 Operators: `sessions` are those of the console, `oidc` signs in by a provider, and `operator_token` is the token of a
-server that asks nobody.
+server without authentication.
 """

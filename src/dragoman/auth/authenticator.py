@@ -257,7 +257,7 @@ class Authenticator:
         return named[0]
 
     def operator(self, headers: Mapping[bytes, bytes]) -> Principal | None:
-        """The operator whose token was sent, for a server that asks nobody; None if there is none."""
+        """The operator whose token was sent, for a server without authentication; None if there is none."""
         for name in (*KEY_HEADERS, AUTHORIZATION):
             if (raw := headers.get(name)) and (secret := _secret(name, raw)):
                 return self._operators.get(hashlib.sha256(secret).digest())

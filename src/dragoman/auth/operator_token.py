@@ -1,4 +1,4 @@
-"""The token of a server that asks nobody: its bearer is an operator, and only the server's own user can read it.
+"""The token of a server without authentication: its bearer is an operator, and only the server's own user can read it.
 
 Invariant: its files are made anew with mode 0600, never written through a link, and deleted when the server stops. One
 is beside the store, unless that is in memory; the other is in the user's runtime folder, under the server's port.

@@ -1,8 +1,8 @@
 """Sessions: operators who have signed in with a browser, for the console.
 
 Invariant: the store holds the SHA-256 of a session's secret, never the secret, and every replica of a store knows the
-same sessions. A session admits nobody whom its key, or the token of a server that asks nobody, would not admit now. One
-that an OpenID provider has vouched for ends when that says, or when the settings name another provider.
+same sessions. A session admits nobody whom its key, or the token of a server without authentication, would not admit
+now. One that an OpenID provider has vouched for ends when that says, or when the settings name another provider.
 """
 
 import base64

@@ -271,7 +271,7 @@ class Callers:
             self._hosts.check(request)
 
     def admit_operator(self, request: Request) -> None:
-        """Check that the caller is an operator: on a server that asks nobody else, by the server's own token.
+        """Check that the caller is an operator: on a server without authentication else, by the server's own token.
 
         The token names nobody, so the caller may add a login. A command on the store notes the same name by itself.
         Raises Unauthorized or Forbidden.

@@ -81,7 +81,7 @@ class Opened(Struct, frozen=True):
     """The things that a server reads and opens before it makes its parts. Any of them may refuse the start.
 
     `holder` is the name under which this process has the store open, which no other has. `token` is that of an operator
-    on a server that asks nobody. `name` tells this server from others, also after a restart. `parent` is the
+    on a server without authentication. `name` tells this server from others, also after a restart. `parent` is the
     application in which the server is mounted; None: it listens itself.
     """
 

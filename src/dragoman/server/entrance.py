@@ -57,7 +57,7 @@ class BoundEntrance(Protocol):
         ...
 
     def operator_token(self) -> AbstractContextManager[None]:
-        """Keep the operator's token where commands on this machine find it, on a server that asks nobody."""
+        """Keep the operator's token where commands on this machine find it, on a server without authentication."""
         ...
 
     def retire(self, *, shared: bool) -> None:
@@ -122,7 +122,7 @@ class BoundSockets:
             await self._grpc.open()
 
     def operator_token(self) -> AbstractContextManager[None]:
-        """Keep the operator's token in its file, on a server that asks nobody when it starts."""
+        """Keep the operator's token in its file, on a server without authentication when it starts."""
         config, opened = self.config, self._opened
         if not opened.authenticator.required:
             return kept_token(opened.token, config.store, config.host, config.port)

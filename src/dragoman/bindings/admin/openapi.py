@@ -26,7 +26,7 @@ def make_admin_document(version: str) -> bytes:
     info = DocumentInfo(
         title="Dragoman's admin API",
         version=version,
-        description="For operators: keys of the role operator, or the token of a server that asks nobody.",
+        description="For operators: keys of the role operator, or the token of a server without authentication.",
         security=[{"apiKey": []}, {"bearer": []}],
     )
     return msgspec.json.encode(make_document(info, map(_operation, routes())))

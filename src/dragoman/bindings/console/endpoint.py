@@ -45,7 +45,7 @@ TOKEN_VOID = "the server asks callers for keys now, so that its token counts no 
 
 
 class Credential(Struct, frozen=True, forbid_unknown_fields=True):
-    """An operator's key, or the token of a server that asks nobody."""
+    """An operator's key, or the token of a server without authentication."""
 
     secret: str
 

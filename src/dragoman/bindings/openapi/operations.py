@@ -24,7 +24,7 @@ ABOUT = (
     "version 1.0 (§11); those of A2A 0.3 are below `/v1`. They lead to the default agent; `/agents/{agent}` in front "
     "of them leads to another one. There the header `A2A-Version: 1.0` is needed for 1.0. The same server speaks "
     "JSON-RPC, MCP and the dialects of other systems at addresses that are not described here: the agent cards name "
-    "them. A server without keys asks nobody who they are."
+    "them. A server without keys accepts requests without authentication."
 )
 
 OPERATIONS: tuple[OperationForms, ...] = (*A2A, *LEGACY, *CHAT, *RESPONSES, *WORKERS, *OWN)

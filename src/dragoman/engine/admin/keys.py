@@ -1,7 +1,7 @@
 """Keys: the keys of callers, as operators list, make, limit, replace and revoke them.
 
 Invariant: a key itself is in one answer alone, that of the operation that made it. An operator cannot give up the key
-that the operation itself was asked with, or the token of a server that asks nobody, unless it is told to.
+that the operation itself was asked with, or the token of a server without authentication, unless it is told to.
 """
 
 from collections.abc import Callable, Collection, Mapping

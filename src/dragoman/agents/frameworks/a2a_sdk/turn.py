@@ -17,8 +17,8 @@ class ExecutorTurn(Struct, frozen=True, kw_only=True):
     """One call of `execute`, or of `cancel`, which has no message.
 
     `task` is the task as the last call left it; None in the first one. `caller` is the id of an authenticated caller,
-    None on a server that asks nobody. `headers` are those of the message's request that the agent lists; None if they
-    are lost.
+    None on a server without authentication. `headers` are those of the message's request that the agent lists; None if
+    they are lost.
     """
 
     task_id: str
