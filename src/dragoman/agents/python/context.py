@@ -303,10 +303,12 @@ class Context(Facts):
         """Give a task to another agent of this server, and wait for its result.
 
         `message` is content as for `yield`; the default is the message of this task. The task belongs to the same
-        caller, in the conversation `context_id` (default: this one), and ends when this one does. After `timeout_s` it
-        is canceled. With `progress`, its reports are seen in this task, too. Its questions are put to the caller of
-        this task, and the answers handed on; with `asks="raise"`, a question is raised instead. With `detach`, the call
-        returns as soon as the task is created, and that task continues whatever happens to this one.
+        caller, in the conversation `context_id` (default: this one), and ends when this one does. After `timeout_s`,
+        which includes the time that a caller takes to answer its questions, it is canceled; it has no longer than is
+        left of the time that this task was given itself. With `progress`, its reports are seen in this task, too. Its
+        questions are put to the caller of this task, and the answers handed on; with `asks="raise"`, a question is
+        raised instead. With `detach`, the call returns as soon as the task is created, and that task continues whatever
+        happens to this one. The default of `skill` is the other agent's first one.
 
         After a restart of the server, what was delegated is not delegated again. Raises DelegationFailed unless the
         other agent has completed the task.
@@ -401,10 +403,12 @@ class Context(Facts):
 
         A result is what `yield` may give, a dataclass, a msgspec struct, a Pydantic model, or JSON. The function is
         called at least once; with `at_most_once` it is not called again after a crash in which nobody knows whether it
-        was called: the task fails with the reason `step_uncertain`, or asks its caller (the agent's `step_uncertain`).
-        A function that raises is tried again `retries` times, after `backoff_s`, which doubles each time up to a
-        minute. After that, or past `timeout_s`, this raises StepFailed, in this run and in every later one. A plain
-        function that takes longer than `timeout_s` is left behind in its thread, and not tried again.
+        was called: the task fails with the reason `step_uncertain`, or asks its caller (the agent's `step_uncertain`),
+        who answers `again`, `failed`, or with the result as data. A function that raises is tried again `retries`
+        times, after `backoff_s`, which doubles each time up to a minute. After that, or past `timeout_s`, this raises
+        StepFailed (`name`, `type`, `text`), in this run and in every later one. A plain function that takes longer than
+        `timeout_s` is left behind in its thread, and not tried again. A step has no place in another step, nor in a
+        thread that the skill starts.
         """
         word = named_step(name, fn, key, at_most_once=at_most_once)
         options = StepOptions(retries, backoff_s, timeout_s)
