@@ -30,6 +30,7 @@ TOPICS = {
     "admin-fields": Topic("the fields of answers of the admin API", ("Field", "Meaning")),
     "agent-keys": Topic("the keys of an [[agents]] table", ("Key", "Meaning")),
     "budget-keys": Topic("the keys of a [[budgets]] table", ("Key", "Default", "Meaning")),
+    "chat-fields": Topic("the fields and headers of a chat completion", ("Field", "What becomes of it")),
     "commands": Topic("all commands"),
     "context": Topic("what a skill can do with ctx"),
     "dialects": Topic("the methods and error codes of the dialects", ("Method or code", "Dialect", "Meaning")),
@@ -37,6 +38,7 @@ TOPICS = {
     "errors": Topic("the errors of A2A, with their codes"),
     "exit-statuses": Topic("the exit statuses of all commands"),
     "extensions": Topic("our extensions, which travel in metadata", ("URI", "Where it is, and its value")),
+    "failures": Topic("what callers see when a part of a cluster fails", ("What happens", "What callers see")),
     "limits": Topic(
         "the limits of requests, callers and connections",
         ("Limit", "Default", "What is bounded, and what happens beyond it"),

@@ -54,6 +54,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       admin-fields       the fields of answers of the admin API
       agent-keys         the keys of an [[agents]] table
       budget-keys        the keys of a [[budgets]] table
+      chat-fields        the fields and headers of a chat completion
       commands           all commands
       context            what a skill can do with ctx
       dialects           the methods and error codes of the dialects
@@ -61,6 +62,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       errors             the errors of A2A, with their codes
       exit-statuses      the exit statuses of all commands
       extensions         our extensions, which travel in metadata
+      failures           what callers see when a part of a cluster fails
       limits             the limits of requests, callers and connections
       log-lines          the lines of the server's log
       messages           the error messages of the server
