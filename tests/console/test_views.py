@@ -220,27 +220,31 @@ async def test_content_is_shown_as_what_it_is(browser: Browser, site: Site) -> N
         assert (await download.value).suggested_filename == "page.html"
 
 
-async def test_the_wire_shows_each_dialect(browser: Browser, site: Site) -> None:
+async def test_the_wire_tells_by_concept_what_each_client_learns(browser: Browser, site: Site) -> None:
     task = await site.send("echo", {"text": "over the wire"})
     async with console(browser, site.url, site.token) as (page, _):
         await open_task(page, site, task)
         await page.get_by_role("tab", name="The wire").click()
-        for name in ("KAOS", "Evo AI", "protoAgent"):
+        for name in ("BeeOS", "Evo AI", "protoAgent"):
             await page.get_by_label(name).check()
+        await page.reload()  # the address keeps the choice
         frames = page.get_by_role("region", name="Frames by dialect")
         for name in ("A2A 1.0", "A2A 0.3", "BeeOS", "KAOS", "Evo AI", "protoAgent"):
             await expect(frames.get_by_role("columnheader", name=name)).to_be_visible()
-        artifact = frames.get_by_role("row").filter(has_text="artifactUpdate")
-        await expect(artifact).to_contain_text("not sent in this dialect")  # KAOS
-        ended = frames.get_by_role("row").last
-        await expect(ended).to_contain_text(re.compile(r'another value elsewhere:\s*state\s*"TASK_STATE_COMPLETED"'))
-        await expect(ended).to_contain_text(re.compile(r"not in all dialects:\s*final\s*true"))
-        await page.get_by_label("as sent").check()
-        await expect(frames).to_contain_text('"statusUpdate"')
-        await expect(frames).to_contain_text('"kind":"status-update"')
-        await expect(ended).to_contain_text("≠ result.statusUpdate.status.state")
-        await page.get_by_label("differences").uncheck()
-        await expect(ended).not_to_contain_text("≠")
+        sentences = page.get_by_label("What a client can learn")
+        await expect(sentences).to_contain_text(
+            re.compile("KAOS\\s*No stream, a client asks for the task again; no tokens")
+        )
+        texts = frames.get_by_role("row", name=re.compile("^text "))
+        await expect(texts.first.get_by_role("cell").first).to_contain_text("over the wire")
+        ended = frames.get_by_role("rowgroup").last
+        await expect(ended.get_by_role("row", name=re.compile("^state "))).to_contain_text("TASK_STATE_COMPLETED")
+        await expect(ended.get_by_role("row", name=re.compile("^state "))).not_to_contain_text("≠")
+        await expect(ended.get_by_role("row", name=re.compile("^tokens ")).get_by_text("✕ not told")).to_have_count(3)
+        await ended.get_by_role("button", name="frame").first.click()
+        await expect(ended).to_contain_text("POST /agents/echo HTTP/1.1")
+        await expect(ended).to_contain_text("content-type: text/event-stream")
+        await expect(ended).to_contain_text(re.compile(r'id: 4\s*data: \{"jsonrpc":"2.0",.*"statusUpdate"'))
 
 
 async def test_agents_and_servers_are_listed(browser: Browser, site: Site) -> None:

@@ -185,11 +185,8 @@ def describe(found: Sequence[Finding], *, streams: bool) -> str:
     ]
     clauses += [f"not all {_NOUNS[concept]}" for concept in partly]
     clauses += _changes(found)
-    clauses += [
-        f"{_NOUNS[concept]} come with the end alone"
-        for concept in dict.fromkeys(late)
-        if _outcomes(found, concept) == {"nothing"}
-    ]
+    if last := [_NOUNS[concept] for concept in dict.fromkeys(late) if _outcomes(found, concept) == {"nothing"}]:
+        clauses.append(f"{_join(last, 'and')} come with the end alone")
     if not clauses:
         clauses.insert(0, "everything that the task says")
     clauses += _places(found)
