@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import fields
 
 from dragoman.admin.logs import UpstreamWord
 from dragoman.admin.overview import FOLLOW_CHANGES, Stats
@@ -23,6 +24,7 @@ from dragoman.config.programs import PROGRAM_KEYS
 from dragoman.config.teams import TeamEntry
 from dragoman.config.upstreams import KEYS, ExchangeEntry
 from dragoman.dialects.registry import load_system
+from dragoman.store.postgres.database.address import Address
 from scripts.tables import MARKER
 from tests.cli.a2a.command import Shell
 from tests.docs.test_readme import ROOT
@@ -125,6 +127,18 @@ def test_the_table_of_the_context_has_its_calls_as_they_are_written() -> None:
 def test_every_field_of_an_answer_has_a_row(title: str, known: tuple[str, ...]) -> None:
     (section,) = (each for each in load_table("admin-fields").sections if each.title.endswith(title))
     assert {name for row in section.rows for name in re.findall(r"`([^`]+)`", row[0])} == set(known)
+
+
+def test_the_table_of_store_options_has_each_with_its_default() -> None:
+    said = {row[0].strip("`"): row[1].strip("`") for row in load_table("store-options").sections[0].rows}
+    known = {field.name: field.default for field in fields(Address) if field.name != "dsn"}
+    assert said.keys() == known.keys()
+    assert all(known[name] is None or float_or_text(known[name]) == float_or_text(said[name]) for name in said)
+
+
+def float_or_text(value: object) -> object:
+    """A number for what is one as text."""
+    return float(text) if (text := str(value)).replace(".", "").isdigit() else text
 
 
 def test_the_table_of_prices_has_every_key() -> None:

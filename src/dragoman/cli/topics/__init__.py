@@ -56,6 +56,7 @@ TOPICS = {
     "responses-fields": Topic("the fields of a request of OpenAI's Responses", ("Field", "What becomes of it")),
     "settings": Topic("the settings of the server"),
     "spans": Topic("the spans and histograms of OpenTelemetry", ("Span or histogram", "Attributes", "What it is")),
+    "store-options": Topic("the options in the URL of PostgreSQL", ("Option", "Default", "Meaning")),
     "team-keys": Topic("the keys of a [[teams]] table", ("Key", "Default", "Meaning")),
     "tool-keys": Topic("the keys of a model's [[agents.tools]]", ("Key", "Default", "Meaning")),
     "upstream-keys": Topic("the keys of an agent of another server", ("Key", "Default", "Meaning")),

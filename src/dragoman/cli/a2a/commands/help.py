@@ -77,6 +77,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       responses-fields   the fields of a request of OpenAI's Responses
       settings           the settings of the server
       spans              the spans and histograms of OpenTelemetry
+      store-options      the options in the URL of PostgreSQL
       team-keys          the keys of a [[teams]] table
       tool-keys          the keys of a model's [[agents.tools]]
       upstream-keys      the keys of an agent of another server
