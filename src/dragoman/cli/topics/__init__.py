@@ -39,6 +39,7 @@ TOPICS = {
     "exit-statuses": Topic("the exit statuses of all commands"),
     "extensions": Topic("our extensions, which travel in metadata", ("URI", "Where it is, and its value")),
     "failures": Topic("what callers see when a part of a cluster fails", ("What happens", "What callers see")),
+    "grpc": Topic("metadata and limits of gRPC", ("Name", "Meaning")),
     "limits": Topic(
         "the limits of requests, callers and connections",
         ("Limit", "Default", "What is bounded, and what happens beyond it"),
@@ -61,6 +62,7 @@ TOPICS = {
     "tool-keys": Topic("the keys of a model's [[agents.tools]]", ("Key", "Default", "Meaning")),
     "upstream-keys": Topic("the keys of an agent of another server", ("Key", "Default", "Meaning")),
     "upstream-reasons": Topic("why a task at another server failed", ("Reason", "Meaning")),
+    "webhook-headers": Topic("the headers of a webhook delivery", ("Header", "Meaning")),
     "worker-api": Topic("the requests of workers"),
 }
 """All topics by name."""

@@ -63,6 +63,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       exit-statuses      the exit statuses of all commands
       extensions         our extensions, which travel in metadata
       failures           what callers see when a part of a cluster fails
+      grpc               metadata and limits of gRPC
       limits             the limits of requests, callers and connections
       log-lines          the lines of the server's log
       messages           the error messages of the server
@@ -82,6 +83,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       tool-keys          the keys of a model's [[agents.tools]]
       upstream-keys      the keys of an agent of another server
       upstream-reasons   why a task at another server failed
+      webhook-headers    the headers of a webhook delivery
       worker-api         the requests of workers
     """
     from dragoman.cli.topics import TOPICS
