@@ -39,14 +39,15 @@ def told(*flags: str, lacks: str = "") -> str:
 
 def test_a_store_without_its_driver() -> None:
     assert told("--store", "postgresql://me:secret@127.0.0.1/tasks", lacks="asyncpg") == (
-        "dragoman: store 'postgresql://me:…@127.0.0.1/tasks' needs the extra postgres: run pip install '.[postgres]' "
-        "in a copy of Dragoman's repository\n"
+        "dragoman: store 'postgresql://me:…@127.0.0.1/tasks' needs the extra postgres: run pip install "
+        "'dragoman[postgres]', or pip install '.[postgres]' in a clone\n"
     )
 
 
 def test_a_bus_without_its_driver(postgres_url: str) -> None:
     assert told("--store", postgres_url, "--bus", "nats://127.0.0.1:4222", lacks="nats") == (
-        "dragoman: bus 'nats://…' needs the extra nats: run pip install '.[nats]' in a copy of Dragoman's repository\n"
+        "dragoman: bus 'nats://…' needs the extra nats: run pip install 'dragoman[nats]', or pip install "
+        "'.[nats]' in a clone\n"
     )
 
 

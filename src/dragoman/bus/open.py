@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from dragoman.bus.api import Bus, BusError, NoBus
 from dragoman.bus.cluster import ClusterBus
+from dragoman.model.extras import install_command
 
 
 def make_bus(bus: str, secret: bytes, dsns: Sequence[str] = ()) -> Bus:
@@ -35,4 +36,4 @@ def make_bus(bus: str, secret: bytes, dsns: Sequence[str] = ()) -> Bus:
 
 
 def _missing(bus: str, extra: str) -> str:
-    return f"bus {bus!r} needs the extra {extra}: run pip install '.[{extra}]' in a copy of Dragoman's repository"
+    return f"bus {bus!r} needs the extra {extra}: {install_command(extra)}"

@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from dragoman.model.errors import A2AError
+from dragoman.model.extras import install_command
 from dragoman.net.errors import AddressRefused, BadUrl, EgressError, TimedOut
 
 SHOWN_BYTES = 200
@@ -140,8 +141,7 @@ class NotInstalled(NoInterface):
     def __init__(self, url: str) -> None:
         super().__init__(
             url,
-            "it is called over gRPC, which is not installed here: run pip install '.[grpc]' in a copy of Dragoman's "
-            "repository",
+            f"it is called over gRPC, which is not installed here: {install_command('grpc')}",
         )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dragoman.bindings.app import CurrentApp
 from dragoman.bindings.monitoring import Health
 from dragoman.config import Config
+from dragoman.model.extras import install_command
 from dragoman.server.errors import StartError
 
 if TYPE_CHECKING:
@@ -36,8 +37,7 @@ def bind_grpc(
         if (error.name or "").partition(".")[0] not in PACKAGES:
             raise
         raise StartError(
-            "grpc_port is set, but gRPC is not installed: run pip install '.[grpc]' in a copy of Dragoman's "
-            "repository, or leave grpc_port out"
+            f"grpc_port is set, but gRPC is not installed: {install_command('grpc')}; or leave grpc_port out"
         ) from error
     server = GrpcServer(
         current,

@@ -14,6 +14,7 @@ from dragoman import __version__
 from dragoman.bindings.traffic import Traffic
 from dragoman.config import Config
 from dragoman.engine.observer import Observer, Observers
+from dragoman.model.extras import install_command
 from dragoman.model.ids import Clock
 from dragoman.server.errors import StartError
 from dragoman.telemetry.access_log import AccessLog
@@ -90,8 +91,7 @@ def _make_telemetry(config: Config) -> "OpenTelemetry | None":
         if error.name is None or not error.name.startswith("opentelemetry"):
             raise
         raise StartError(
-            "telemetry is on, but OpenTelemetry is not installed: "
-            "run pip install '.[otel]' in a copy of Dragoman's repository, or turn telemetry off"
+            f"telemetry is on, but OpenTelemetry is not installed: {install_command('otel')}; or turn telemetry off"
         ) from error
     providers, captures = installed(__version__), config.telemetry_capture_content
     return OpenTelemetry(*providers, config.telemetry_prefix, __version__, genai=genai, captures=captures)

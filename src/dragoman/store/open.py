@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dragoman.model.extras import install_command
 from dragoman.model.ids import Clock, SystemClock
 from dragoman.store.api import Store, StoreError
 from dragoman.store.blobs.api import BlobError, BlobStore
@@ -57,8 +58,7 @@ def _extra_postgres(url: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise StoreError(
-            f"store {hide_password(url)!r} needs the extra postgres: run pip install '.[postgres]' in a copy of "
-            "Dragoman's repository"
+            f"store {hide_password(url)!r} needs the extra postgres: {install_command('postgres')}"
         ) from error
 
 
@@ -236,7 +236,5 @@ def blob_store(files: str) -> BlobStore:
     try:
         from dragoman.store.blobs.s3 import S3Blobs
     except ImportError as error:
-        raise BlobError(
-            f"files {files!r} needs the extra s3: run pip install '.[s3]' in a copy of Dragoman's repository"
-        ) from error
+        raise BlobError(f"files {files!r} needs the extra s3: {install_command('s3')}") from error
     return S3Blobs(files)
