@@ -20,6 +20,7 @@ from dragoman.admin.question import PREFIX
 from dragoman.bindings.admin.routes import routes
 from dragoman.bindings.openapi.operations import OPERATIONS
 from dragoman.cli import main as command
+from dragoman.cli.command import SharedOption
 from dragoman.cli.old_names import COMMANDS as OLD_COMMANDS
 from dragoman.cli.old_names import OldOption
 from dragoman.config import settings
@@ -115,7 +116,9 @@ def _old_commands() -> Iterator[str]:
 def _commands(path: str, one: click.Command) -> Iterator[str]:
     yield f"command {path}"
     for parameter in one.params:
-        if isinstance(parameter, OldOption) or (isinstance(parameter, click.Option) and not parameter.hidden):
+        if isinstance(parameter, OldOption | SharedOption) or (
+            isinstance(parameter, click.Option) and not parameter.hidden
+        ):
             for flag in (*parameter.opts, *parameter.secondary_opts):
                 yield f"option {path} {flag}"
         elif isinstance(parameter, click.Argument):

@@ -96,7 +96,7 @@ def test_the_command_answers_shells_that_are_not_here(name: str, tmp_path: Path)
     asked = {"_DRAGOMAN_COMPLETE": f"{name}_complete"}
     word = {"COMP_WORDS": "dragoman task ca", "COMP_CWORD": "2" if name == "zsh" else "ca"}
     ran = shell.run(**asked, **word)
-    help_ = "Cancel a task, and show it as it stands then."
+    help_ = "Cancel a task, and show its state afterwards."
     assert ran.out == (f"plain\ncancel\n{help_}\n" if name == "zsh" else f"plain,cancel\t{help_}\n")
 
 

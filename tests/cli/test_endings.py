@@ -12,7 +12,7 @@ NOBODY = ("--server", "http://127.0.0.1:9")
 
 WRONG = [
     (("keys", "list", "--bogus"), 2, "A2ACLI_ERR_USAGE", "see `dragoman keys list --help`"),
-    (("keys", "list"), 2, "A2ACLI_ERR_USAGE", "see `dragoman keys list --help`"),
+    (("keys", "list"), 2, "A2ACLI_ERR_USAGE", None),
     (("keys", "nonsense"), 2, "A2ACLI_ERR_USAGE", "see `dragoman keys --help`"),
     (("admin", "stats", *NOBODY), 3, "A2ACLI_ERR_UNREACHABLE", None),
     (("store", "check", "memory:"), 1, "DRAGOMAN_ERR_FAILED", None),

@@ -259,7 +259,7 @@ def test_a_file_that_is_no_store_is_refused_in_one_line(run: Run) -> None:
     Path("store.db").write_bytes(b"this is no database, " * 400)
     result = run("keys", "list", "--store", "sqlite:///store.db")
     assert result.exit_code == 1
-    assert result.output == "Error: store file store.db is no SQLite database: use another path\n"
+    assert result.output == "dragoman: store file store.db is no SQLite database: use another path\n"
 
 
 def test_the_store_is_the_one_that_the_server_would_take(run: Run, tmp_path: Path) -> None:

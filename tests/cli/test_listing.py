@@ -29,7 +29,8 @@ def run(run: Run) -> Run:
 def test_every_list_has_the_same_options(run: Run, words: tuple[str, ...]) -> None:
     told = run(*words, "--help").output
     for option in (
-        "-o, --output [text|json|jsonl|csv|name]",
+        "-o, --output FORMAT",
+        "text, json, jsonl, csv, name",
         "--fields",
         "--limit",
         "--cursor",

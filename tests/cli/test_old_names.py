@@ -95,7 +95,7 @@ def test_an_old_option_does_what_the_new_one_does_and_names_it(
 def test_an_old_option_never_means_what_it_did_not_mean(run: Run, words: tuple[str, ...], fault: str) -> None:
     refused = run("webhooks", "list", *words)
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert f"Error: {fault}. Hint: " in refused.stderr
+    assert f"dragoman: {fault}. Hint: " in refused.stderr
 
 
 def test_the_old_word_for_a_table_is_text(run: Run) -> None:

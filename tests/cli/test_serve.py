@@ -51,9 +51,11 @@ def test_the_version_is_shown_with_the_commit() -> None:
 
 def test_help_lists_every_setting_with_flag_variable_default_and_meaning(serve: commands.Run) -> None:
     # Lines are also broken after a hyphen within a word.
-    shown = " ".join(re.sub(r"(?<=\w-)\n\s+", "", serve("--help").output).split())
+    shown = " ".join(re.sub(r"(?<=\w-)\n\s+", "", serve("--help-all").output).split())
+    listed = serve("--help").output.split()
     for setting in settings():
         assert f" {setting.flag} " in shown
+        assert setting.flag in listed
         default = f"; default: {setting.default}" if setting.default else ""
         assert f"{setting.help} [{setting.env}{default}]" in shown
 
@@ -63,7 +65,7 @@ def test_help_lists_no_flag_that_is_not_a_setting() -> None:
     assert command is not None
     options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
     flags = {option.name for option in options if not option.hidden}
-    assert flags == {setting.name for setting in settings()} | {"file", "reload"}
+    assert flags == {setting.name for setting in settings()} | {"file", "reload", "help_all"}
 
 
 @pytest.mark.parametrize(

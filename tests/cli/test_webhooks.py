@@ -132,8 +132,8 @@ def test_what_is_no_dead_letter_is_said(filled: Run) -> None:
     assert result.exit_code == 1
     assert "1 dead delivery to be sent again." in result.stdout
     assert result.stderr == (
-        "Error: there is no delivery 99; 1 of these numbers has no dead delivery: see `dragoman webhooks list --state "
-        "dead`; --pending and --delivered take others too\n"
+        "dragoman: there is no delivery 99; 1 of these numbers has no dead delivery: see `dragoman webhooks list "
+        "--state dead`; --pending and --delivered take others too\n"
     )
     many = filled("redeliver", *map(str, range(1, 202)))
     assert (many.exit_code, "of these numbers have no dead delivery" in many.stderr) == (1, True)

@@ -474,7 +474,7 @@ def test_an_agent_that_is_no_worker_of_the_server_ends_the_worker(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--server", "localhost:7870", "x.py"], "must be a URL"),
+        (["--server", "localhost:0", "x.py"], "must be an address"),
         (["x.py"], "--server"),
         (["--server", "http://127.0.0.1:7870", "nothing.py"], "no file nothing.py"),
         (["--server", "http://127.0.0.1:7870"], "no agents"),

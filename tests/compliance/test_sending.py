@@ -124,7 +124,7 @@ def test_nothing_is_invented_and_nothing_is_remembered(caller: Caller) -> None:
     again = caller.send("echo")
     assert again.fields["Context"] != ran.fields["Context"]
     assert [path for path in caller.shell.home.rglob("*") if path.is_file()] == []
-    assert "--continue" not in caller.shell.run("help", "send").out
+    assert "--continue" not in caller.shell.run("send", "--help-all").out
 
 
 @requirement("INTERACT_002", "INTERACT_004", "EXIT_002", "TASK_POLL_003")

@@ -36,10 +36,20 @@ COMMANDS = {
     "worker": "dragoman.cli.worker:worker",
 }
 
+HEADINGS = {
+    "Serve agents": ("new", "serve", "worker", "agents", "prices"),
+    "Call agents": ("card", "send", "chat", "watch", "task", "receive", "auth", "config"),
+    "Examine agents": ("doctor", "conformance", "demo-server"),
+    "Operate a server": ("admin", "keys", "webhooks", "audit", "store"),
+    "This tool": ("help", "completion", "skill"),
+}
+"""The headings of the list of commands."""
+
 
 @click.group(
     cls=CommandTable,
     places=COMMANDS,
+    headings=HEADINGS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 @click.option(
@@ -54,5 +64,10 @@ COMMANDS = {
 def main() -> None:
     """Put any agent behind the Agent2Agent (A2A) protocol.
 
-    `dragoman help exit-statuses` shows the exit statuses of all commands; `dragoman help help` lists more tables.
+    `dragoman COMMAND --help` shows the options and examples of a command; `dragoman help exit-statuses` shows the exit
+    statuses of all commands, and `dragoman help help` lists more tables.
+
+    Examples:
+      dragoman serve agent.py:agent
+      dragoman send -a localhost:7870 "Hello!"
     """

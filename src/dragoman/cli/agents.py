@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dragoman.admin.question import Column
-from dragoman.cli.arguments import complete_files
+from dragoman.cli.admin.completion import complete_declared
+from dragoman.cli.arguments import ServerUrl, complete_files
+from dragoman.cli.command import Group
+from dragoman.cli.endings import Unusable
 from dragoman.cli.listing import Listing, lists
 from dragoman.cli.store_commands import CONFIG_ENV, config_file
 from dragoman.cli.tables import json_flag, print_json
@@ -27,20 +30,25 @@ STDOUT, STDERR = 1, 2
 COLUMNS = (Column("ID", "id"), Column("RUN", "run"), Column("SKILLS", "skills"))
 
 
-@click.group()
+@click.group(cls=Group)
 def agents() -> None:
-    """List the agents that a server would have, and check them."""
+    """List the agents that a server would have, and check them.
+
+    Examples:
+      dragoman agents list
+      dragoman agents check agent.py:agent
+    """
 
 
 def _add_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that both commands share."""
     usual = f"[{CONFIG_ENV}; default: {FILE} if it exists]"
     for flag in (
-        click.option("--default", metavar="ID", help="As for `serve`."),
+        click.option("--default", metavar="ID", help="Id of the agent that answers at /, as for `serve`."),
         click.option(
-            "--config", "file", metavar="FILE", shell_complete=complete_files, help=f"The file to read.  {usual}"
+            "--config", "file", metavar="FILE", shell_complete=complete_files, help=f"Configuration file.  {usual}"
         ),
-        click.argument("named", nargs=-1, metavar="[ID | MODULE:AGENT]...", shell_complete=complete_files),
+        click.argument("named", nargs=-1, metavar="[ID | MODULE:AGENT]...", shell_complete=complete_declared),
     ):
         command = flag(command)
     return command
@@ -49,12 +57,16 @@ def _add_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @agents.command()
 @_add_options
 @json_flag("one JSON array")
-@click.option("--server", metavar="URL", help="A running server, which is asked about the agents, too.")
+@click.option("--server", type=ServerUrl(), metavar="URL", help="Running server, which is asked about the agents, too.")
 def check(named: tuple[str, ...], file: str | None, default: str | None, server: str | None, as_json: bool) -> None:
     """Check each agent, and say what is wrong and how to fix it.
 
-    No task is made. With an ID, only the agent with that id is checked. MODULE:AGENT is an agent of the command line,
-    as for `serve`. Exits with 1 if anything is wrong.
+    The check creates no task. With an ID, only the agent of that id is checked. MODULE:AGENT is an agent of the command
+    line, as for `serve`. The exit status is 1 if anything is wrong.
+
+    Examples:
+      dragoman agents check
+      dragoman agents check weather --server localhost:7870
     """
     subjects = _load_subjects(named, file, default, tries=True, server=server)
     if as_json:
@@ -70,13 +82,17 @@ def check(named: tuple[str, ...], file: str | None, default: str | None, server:
 def list_(named: tuple[str, ...], file: str | None, default: str | None) -> Listing:
     """List the agents: their ids, what runs them, and their skills.
 
-    Skills are listed as far as they are known locally. Exits with 2 if the settings cannot be used, or if an ID or
-    MODULE:AGENT of the command line is not there.
+    Skills are listed as far as they are known locally. The exit status is 2 if the settings cannot be used, or if an ID
+    or MODULE:AGENT does not exist.
+
+    Examples:
+      dragoman agents list
+      dragoman agents list agent.py:agent -o json
     """
     subjects = [subject for subject in _load_subjects(named, file, default, tries=False) if subject.id]
     for subject in subjects:
         if subject.runner is None and subject.run in ("", subject.id) and subject.id in named:
-            raise click.UsageError(_fault(subject))
+            raise Unusable(_fault(subject))
     return Listing(
         rows=[{**_fields(subject), "skills": _skills(subject)} for subject in subjects],
         columns=COLUMNS,
@@ -94,10 +110,10 @@ def _load_subjects(
     place = config_file(file)
     if place is not None and not place.exists():
         given = "--config" if file else CONFIG_ENV
-        raise click.UsageError(f"{given} {str(place)!r}: there is no such file: name one that is there")
+        raise Unusable(f"{given} {str(place)!r}: there is no such file: name one that is there")
     apart = load_parts(place, os.environ, {} if default is None else {"default": default})
     if apart.faults and not tries:
-        raise click.UsageError(str(apart.faults[0]))
+        raise Unusable(str(apart.faults[0]))
     chosen, references = _split_words(named, apart)
 
     async def found() -> "list[CheckedAgent]":

@@ -7,9 +7,12 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 from click.shell_completion import CompletionItem
+
+from dragoman.cli.endings import Unusable
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]
 
@@ -25,12 +28,18 @@ class WholeNumber(click.IntRange):
         up_to = "on" if self.max is None else f"to {self.max}"
         self.fail(f"{text!r}: must be a whole number from {self.min} {up_to}", param, ctx)
 
+    def _describe_range(self) -> str:
+        return f"from {self.min}" if self.max is None else f"{self.min} to {self.max}"
+
     def _holds(self, number: int) -> bool:
         return (self.min is None or number >= self.min) and (self.max is None or number <= self.max)
 
 
 class Seconds(click.FloatRange):
     """A number of seconds from `min` to `max`."""
+
+    def _describe_range(self) -> str:
+        return f"{self.min:g} to {self.max:g}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Read the number. Raises BadParameter."""
@@ -43,6 +52,44 @@ class Seconds(click.FloatRange):
         if not self.min <= number_s <= self.max:
             self.fail(f"{str(value)!r}: must be a number of seconds from {self.min:g} to {self.max:g}", param, ctx)
         return number_s
+
+
+class ServerUrl(click.ParamType[str]):
+    """The address of a server: a URL, or a host with a port or without, which means https, or http on this machine."""
+
+    name = "url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Read the address. Raises BadParameter."""
+        url = with_scheme(str(value).strip())
+        try:
+            parts = urlsplit(url)
+            sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            sound = False
+        if not sound:
+            self.fail(
+                f"{str(value)!r}: must be an address such as localhost:7870 or https://agents.example.org", param, ctx
+            )
+        return url
+
+
+def with_scheme(address: str) -> str:
+    """The URL of an address that may lack its scheme: https, or http on this machine."""
+    if "://" in address:
+        return address
+    return f"{'http' if is_loopback(address) else 'https'}://{address}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a bare host, with a port and a path or without, is this machine."""
+    from ipaddress import ip_address
+
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or name.endswith(".localhost") or ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 EXPOSED = "A secret in a flag shows in the process table and in the shell's history: prefer the variable"
@@ -63,7 +110,7 @@ def secret_of(flag: str, given: str | None, file: str | None) -> str | None:
     try:
         return read_secret(file)
     except ValueError as error:
-        raise click.UsageError(f"--{flag}-file {file!r} {error}") from error
+        raise Unusable(f"--{flag}-file {file!r} {error}") from error
 
 
 def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:

@@ -12,8 +12,10 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from dragoman.admin.question import Column
+from dragoman.cli.admin.completion import complete_agents, complete_keys
 from dragoman.cli.admin.server import Desk, TaskPlace, finish, read_pages, with_server
 from dragoman.cli.arguments import parse_key_id
+from dragoman.cli.command import Command
 from dragoman.cli.listing import Listing, lists, read_cursor
 
 if TYPE_CHECKING:
@@ -36,23 +38,30 @@ WORDS: Mapping[str, Callable[[Any], str]] = {
 }
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--principal", metavar="P", help="Only actions of this principal, such as key:ann or operator:root.")
-@click.option("--key", metavar="ID", help="Only actions with the key of this id, not with others of its name.")
 @click.option(
-    "--action", metavar="A", help="Only this action, such as SendMessage or keys.create, or keys for all of these."
+    "--key",
+    metavar="ID",
+    shell_complete=complete_keys,
+    help="Only actions with the key of this id, not with other keys of its name.",
 )
-@click.option("--agent", metavar="ID", help="Only actions on this agent.")
+@click.option(
+    "--action", metavar="A", help="Only this action, such as SendMessage or keys.create; keys stands for all keys.*."
+)
+@click.option("--agent", metavar="ID", shell_complete=complete_agents, help="Only actions on this agent.")
 @click.option(
     "--text", metavar="T", help="Only entries with this text in any field, such as a task, an address or a key's id."
 )
 @click.option("--refused", is_flag=True, help="Only refused actions.")
 @click.option("--changes", is_flag=True, help="Only changes and refusals, not what was only read.")
 @click.option(
-    "--since", metavar="WHEN", help="Only since then: an age like 1h or 7d, or a time like 2026-11-20T07:00 (UTC)."
+    "--since",
+    metavar="WHEN",
+    help="Only actions since then: an age like 1h or 7d, or a time like 2026-11-20T07:00 (UTC).",
 )
-@click.option("--until", metavar="WHEN", help="Only before then.")
-@click.option("--all", "everything", is_flag=True, help="Show all, however many there are.")
+@click.option("--until", metavar="WHEN", help="Only actions before then.")
+@click.option("--all", "everything", is_flag=True, help="Show all actions, however many there are.")
 @lists(limit=100, json_too=True)
 @with_server
 def audit(
@@ -72,8 +81,12 @@ def audit(
 ) -> Iterator[Listing]:
     """Show who did what, oldest first, also while the server runs.
 
-    The newest are shown, and --cursor leads to older ones. The settings audit and audit_retention determine what is
-    kept, and for how long. See docs/keys.md.
+    The newest entries are shown, and --cursor leads to older ones. The settings audit and audit_retention determine
+    what is kept, and for how long. See docs/keys.md.
+
+    Examples:
+      dragoman audit --refused --since 1h
+      dragoman audit --action keys -o json
     """
     from dragoman.admin.audit import AuditQuery
     from dragoman.model.ids import SystemClock

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dragoman import __version__
+from dragoman.cli.arguments import complete_files
+from dragoman.cli.command import Command
+from dragoman.cli.endings import Unusable
 from dragoman.cli.store_commands import StoreUrl, at_store, operator, read_config, store_flags, with_store
 from dragoman.cli.tables import count, json_flag, print_faults, print_line
 from dragoman.config import Config
@@ -35,7 +38,7 @@ def _with_local_store(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def local(config: Config, server: str | None, **rest: Any) -> None:
         if server is not None:
-            raise click.UsageError(
+            raise Unusable(
                 "--server: a backup holds the server's private key, so it does not travel: run this on the server's "
                 "machine, where --store names its store"
             )
@@ -47,39 +50,41 @@ def _with_local_store(command: Callable[..., Any]) -> Callable[..., Any]:
 def _kept(config: Config) -> Config:
     """The same settings. Raises UsageError for a store in memory."""
     if config.store == "memory:":
-        raise click.UsageError(
+        raise Unusable(
             "store 'memory:' ends with its server: give the server a file (store = \"sqlite:///data/dragoman.db\")"
         )
     return config
 
 
-@click.command()
-@click.argument("archive", metavar="FILE", type=click.Path(path_type=Path))
+@click.command(cls=Command)
+@click.argument("archive", metavar="FILE", type=click.Path(path_type=Path), shell_complete=complete_files)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @_with_local_store
 def backup(config: Config, archive: Path, force: bool) -> None:
     """Write the store, with the files beside it, to the archive FILE.
 
-    The server may run. The archive is as the store was when the command began. It holds the server's private key and
-    all messages: only you may read it. It takes room for two copies of the store until it is finished.
+    The server may run. The archive holds the store as it was when the command began. It contains the server's private
+    key and all messages, so only you may read it. The command needs space for two copies of the store.
+
+    Examples:
+      dragoman store backup dragoman.backup
+      dragoman store backup /backup/today --store sqlite:////var/lib/dragoman/dragoman.db
     """
     from dragoman.model.ids import SystemClock
     from dragoman.store.api import StoreError
     from dragoman.store.open import back_up_store
 
     if is_shared(config.store):
-        raise click.UsageError(
+        raise Unusable(
             f"store {hide_password(config.store)!r} is backed up by PostgreSQL's own tool: "
             f"{_command(config.store, ('pg_dump', '--format=custom', f'--file={archive}'))}"
         )
     if not archive.parent.is_dir():
-        raise click.UsageError(
-            f"FILE {str(archive)!r}: there is no folder {archive.parent}: make it, or name another place"
-        )
+        raise Unusable(f"FILE {str(archive)!r}: there is no folder {archive.parent}: make it, or name another place")
     if archive.is_dir():
-        raise click.UsageError(f"FILE {str(archive)!r} is a folder: name a file in it")
+        raise Unusable(f"FILE {str(archive)!r} is a folder: name a file in it")
     if archive.exists() and not force:
-        raise click.UsageError(f"FILE {str(archive)!r} exists: name another file, or add --force to replace it")
+        raise Unusable(f"FILE {str(archive)!r} exists: name another file, or add --force to replace it")
     _check_store_file(config)
     with _lines(StoreError), _progress() as show:
         done = back_up_store(
@@ -108,8 +113,8 @@ def backup(config: Config, archive: Path, force: bool) -> None:
         raise click.ClickException("the store has these faults, and so has its backup: see `dragoman store check`")
 
 
-@click.command()
-@click.argument("archive", metavar="FILE", type=click.Path(path_type=Path))
+@click.command(cls=Command)
+@click.argument("archive", metavar="FILE", type=click.Path(path_type=Path), shell_complete=complete_files)
 @click.option(
     "--webhooks",
     type=click.Choice(("keep", "drop")),
@@ -119,22 +124,24 @@ def backup(config: Config, archive: Path, force: bool) -> None:
 def restore(config: Config, archive: Path, webhooks: str | None) -> None:
     """Make the store of a stopped server from the backup FILE.
 
-    The whole backup is verified first. Nothing that exists is overwritten. No lease of the old server counts any more,
-    and an older version's tables are migrated. Webhook calls that were pending may have been sent since: say whether
-    they are sent again.
+    The whole backup is verified first. Nothing that exists is overwritten. Leases of the old server end, and the tables
+    of an older version are migrated. Webhook deliveries that were pending may have been sent since the backup:
+    --webhooks says whether they are sent again.
+
+    Examples:
+      dragoman store restore dragoman.backup --webhooks keep
+      dragoman store restore dragoman.backup --store sqlite:///data/restored.db
     """
     from dragoman.store.api import StoreError
     from dragoman.store.open import restore_store
 
     if is_shared(config.store):
-        raise click.UsageError(
+        raise Unusable(
             f"store {hide_password(config.store)!r} is restored by PostgreSQL's own tool, with all servers stopped: "
             f"{_command(config.store, ('pg_restore', '--exit-on-error'), (str(archive),), schema=False)}"
         )
     if not archive.is_file():
-        raise click.UsageError(
-            f"FILE {str(archive)!r}: there is no such file: name a backup made by `dragoman store backup`"
-        )
+        raise Unusable(f"FILE {str(archive)!r}: there is no such file: name a backup made by `dragoman store backup`")
     with _lines(StoreError), _progress() as show:
         done = restore_store(archive, config.store, config.files, lambda owed: _drops(show, webhooks, owed), show)
     _note(config, "store.restore", archive.name)
@@ -150,16 +157,20 @@ def restore(config: Config, archive: Path, webhooks: str | None) -> None:
         click.echo(f"Files in {manifest.elsewhere} were not in it: restore the bucket as well.", err=True)
 
 
-@click.command()
-@click.argument("url", required=False, type=StoreUrl(exists=True))
+@click.command(cls=Command)
+@click.argument("url", required=False, type=StoreUrl(exists=True), shell_complete=complete_files)
 @json_flag("one JSON object")
 @store_flags
 def check(url: str | None, settings_file: str | None, store: str | None, as_json: bool) -> None:
     """Look for faults in the server's store, or in the one at URL.
 
-    Faults are damaged pages, logs with gaps, rows that belong to nothing, and missing files: those of a store at URL
-    are not looked for. It only reads, and works while the server runs. Prints a line for each fault, and ends with 1 if
-    there is any.
+    Faults are damaged pages, logs with gaps, rows that belong to nothing, and missing files. Files of a store at URL
+    are not checked. The command only reads, and works while the server runs. It prints a line for each fault, and the
+    exit status is 1 if there is any.
+
+    Examples:
+      dragoman store check
+      dragoman store check sqlite:///data/copy.db -o json
     """
     import asyncio
 
@@ -204,7 +215,7 @@ def _drops(show: "StageBars", choice: str | None, owed: int) -> bool:
         return choice == "drop"
     waiting = _pending(owed, "webhook ")
     if not sys.stdin.isatty():
-        raise click.UsageError(
+        raise Unusable(
             f"--webhooks: {waiting} were pending, and may have been sent since: say --webhooks keep or --webhooks drop"
         )
     show.pause()
@@ -280,11 +291,9 @@ def _check_store_file(config: Config) -> None:
     try:
         there = path.is_file()
     except OSError as error:
-        raise click.UsageError(
-            f"store file {path}: {error.strerror}: run this as the user the server runs as"
-        ) from error
+        raise Unusable(f"store file {path}: {error.strerror}: run this as the user the server runs as") from error
     if not there:
-        raise click.UsageError(
+        raise Unusable(
             f"there is no store file {path} in {Path.cwd()}: run this where the server runs, or name its store with "
             "--store"
         )

@@ -14,6 +14,7 @@ from typing import Any
 import click
 from click.exceptions import NoArgsIsHelpError
 
+from dragoman.cli.command import Group
 from dragoman.cli.endings import asks_for_json, told_as_asked
 from dragoman.cli.old_names import with_new_names
 
@@ -24,15 +25,22 @@ WORDS = f"{__name__}.words"
 """The key of all arguments in a context's `meta`, which the contexts below it have as well."""
 
 
-class CommandTable(click.Group):
+class CommandTable(Group):
     """A group whose `places` name the module and the attribute of commands (`package.module:attribute`).
 
-    It may have commands of its own besides.
+    It may have commands of its own besides. `headings` part the list of the commands.
     """
 
-    def __init__(self, *args: Any, places: Mapping[str, str], **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        places: Mapping[str, str],
+        headings: Mapping[str, Sequence[str]] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._places = places
+        self._headings = headings
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -50,6 +58,18 @@ class CommandTable(click.Group):
         """Run the command; a usage error of any command below is one line."""
         with _usage_of(ctx.meta[WORDS]):
             return super().invoke(ctx)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names of the commands below their headings, each with its first sentence."""
+        names = self.list_commands(ctx)
+        width = max(map(len, names))
+        for heading, below in (self._headings or {"Commands": names}).items():
+            commands = [(name, self.get_command(ctx, name)) for name in below]
+            limit = formatter.width - 6 - width
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [(f"{name:<{width}}", one.get_short_help_str(limit)) for name, one in commands if one is not None]
+                )
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all names, in order."""

@@ -1,17 +1,20 @@
 """How commands end: the exit statuses of all of them, and how an error is told.
 
-Invariant: the status follows from the code of the error. An error is one line on stderr; with `-o json` or `-o jsonl`
-it is a JSON object there, of the same members for every command. The commands that talk to agents print that object on
-stdout, where their specification wants it (a2a-cli §9.4). A group that is called without a command shows its help.
+Invariant: the status follows from the code of the error. An error is one line on stderr, which begins with the name of
+the program; with `-o json` or `-o jsonl` it is a JSON object there, of the same members for every command. The commands
+that talk to agents print that object on stdout, where their specification wants it (a2a-cli §9.4). A group that is
+called without a command shows its help.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import click
 from click.exceptions import NoArgsIsHelpError
+
+PROGRAM = "dragoman"
 
 
 class Code(StrEnum):
@@ -67,13 +70,21 @@ class CommandFailed(click.ClickException):
         """The exit status of the command."""
         return status_of(self.code)
 
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the message as one line on stderr, or to `file`."""
+        click.echo(f"{PROGRAM}: {self.format_message()}", file=file, err=file is None)
+
+
+class Unusable(click.UsageError):
+    """A file, a setting or a place that cannot be used. The message says what to do; no help of a command does."""
+
 
 class WrongInput(CommandFailed):
     """A usage error as it is printed: one line, without a full stop at its end."""
 
     def __init__(self, error: click.UsageError) -> None:
         self.text, self.hint = usage_text(error), help_hint(error)
-        super().__init__(f"{sentence(self.text)} Hint: {self.hint}", Code.USAGE)
+        super().__init__(f"{sentence(self.text)} Hint: {self.hint}" if self.hint else self.text, Code.USAGE)
 
 
 @contextmanager
@@ -84,7 +95,7 @@ def told_as_asked(words: Sequence[str]) -> Iterator[None]:
     except NoArgsIsHelpError:
         raise
     except click.ClickException as error:
-        told = WrongInput(error) if isinstance(error, click.UsageError) else error
+        told = _as_failure(error)
         if "--json" in words or asks_for_json(words, ("json", "jsonl")):
             _end_with_json(told)
         if told is error:
@@ -92,12 +103,17 @@ def told_as_asked(words: Sequence[str]) -> Iterator[None]:
         raise told from error
 
 
-def _end_with_json(error: click.ClickException) -> NoReturn:
+def _as_failure(error: click.ClickException) -> CommandFailed:
+    if isinstance(error, CommandFailed):
+        return error
+    return WrongInput(error) if isinstance(error, click.UsageError) else CommandFailed(error.format_message())
+
+
+def _end_with_json(error: CommandFailed) -> NoReturn:
     import msgspec
 
-    code = error.code if isinstance(error, CommandFailed) else Code.FAILED
     text, hint = (error.text, error.hint) if isinstance(error, WrongInput) else (error.message, "")
-    click.echo(msgspec.json.encode(error_document(code, text, hint)).decode(), err=True)
+    click.echo(msgspec.json.encode(error_document(error.code, text, hint)).decode(), err=True)
     raise SystemExit(error.exit_code)
 
 
@@ -121,7 +137,9 @@ def usage_text(error: click.UsageError) -> str:
 
 
 def help_hint(error: click.UsageError) -> str:
-    """The command that shows how to put it right."""
+    """The command that shows how to put it right; empty if no help does."""
+    if isinstance(error, Unusable):
+        return ""
     return f"see `{error.ctx.command_path if error.ctx is not None else 'dragoman'} --help`"
 
 

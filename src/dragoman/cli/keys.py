@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dragoman.cli.admin.completion import complete_agents, complete_keys
 from dragoman.cli.admin.server import Desk, ServerRefusal, TaskPlace, read_pages, with_server_by_flag
 from dragoman.cli.arguments import age_of, parse_key_id
+from dragoman.cli.command import Group
+from dragoman.cli.endings import Unusable
 from dragoman.cli.listing import Listing, lists, rows_text
 from dragoman.cli.tables import json_flag, print_line
 from dragoman.config import agent_id_fault
@@ -32,10 +35,10 @@ SCOPES = ("send", "read", "cancel", "push", "card")
 """The values of `model.principal`, repeated here so that `--help` imports nothing."""
 
 LIMITS = (
-    ("max_requests_per_s", 1_000_000, "Requests that its caller may make in a second, on average."),
-    ("max_open_tasks", 1 << 31, "Tasks of its caller that may be running or waiting."),
-    ("max_daily_tasks", 1 << 31, "Tasks that its caller may create in a day (UTC)."),
-    ("max_daily_tokens", 1 << 53, "Tokens that its caller's runs may use in a day (UTC) before messages are refused."),
+    ("max_requests_per_s", 1_000_000, "Requests that the caller may send in a second, on average."),
+    ("max_open_tasks", 1 << 31, "Tasks of the caller that may be running or waiting."),
+    ("max_daily_tasks", 1 << 31, "Tasks that the caller may create in a day (UTC)."),
+    ("max_daily_tokens", 1 << 53, "Tokens that the caller's runs may use in a day (UTC). Then messages are refused."),
 )
 """The limits of a key: the name, the largest value, and the help."""
 
@@ -88,27 +91,36 @@ def with_limits(*, removable: bool) -> Decorator:
 _as_one = json_flag("one JSON object")
 
 
-@click.group()
+@click.group(cls=Group)
 def keys() -> None:
     """Make, show, limit, rotate and revoke the keys of callers.
 
-    These commands work before the server's first start, and while it runs: it sees a change within a second. With
-    --server they change the keys of a server elsewhere. Once there is a key, every caller must send one. See
-    docs/keys.md.
+    The commands work before the server's first start, and while it runs: it follows within a second. With --server they
+    change the keys of a server elsewhere. Once there is a key, every caller must send one. See docs/keys.md.
+
+    Examples:
+      dragoman keys create ann
+      dragoman keys list
     """
 
 
 @keys.command()
 @click.argument("name")
 @click.option(
-    "--agent", "agents", multiple=True, metavar="ID", help="An agent that it may use; repeatable.  [default: all]"
+    "--agent",
+    "agents",
+    multiple=True,
+    metavar="ID",
+    shell_complete=complete_agents,
+    help="Agent that the key may use; repeatable.  [default: all]",
 )
 @click.option(
     "--scope",
     "scopes",
     multiple=True,
     type=click.Choice(SCOPES),
-    help="What it may do: send messages, read tasks, cancel them, set up push, see the extended card; repeatable.  "
+    help="What the key may do: send messages, read tasks, cancel tasks, register webhooks (push), or see the extended "
+    "card; repeatable.  "
     "[default: all]",
 )
 @click.option(
@@ -119,15 +131,17 @@ def keys() -> None:
     help="caller uses agents; agent also runs their tasks, as a worker; monitor only reads /metrics; admin uses "
     "agents and reads /metrics; operator uses `dragoman admin`.",
 )
-@click.option("--expires", metavar="AGE", help="How long it is valid, such as 12h, 90d or 4w.  [default: for ever]")
+@click.option("--expires", metavar="AGE", help="How long the key is valid, such as 12h, 90d or 4w.  [default: forever]")
 @with_limits(removable=False)
 @click.option(
     "--one-person",
     is_flag=True,
-    help="One person alone uses it, so that answers in a chat may be recognised by the turns before them.",
+    help="The key belongs to one person. Answers in a chat may then be recognised by the turns before them.",
 )
-@click.option("--team", default="", metavar="ID", help="The team that its caller is in.  [default: none]")
-@click.option("--force", is_flag=True, help="With --server: also if the first key of a server is no operator's.")
+@click.option("--team", default="", metavar="ID", help="Team of the caller.  [default: none]")
+@click.option(
+    "--force", is_flag=True, help="With --server: create the first key of that server although it is not an operator's."
+)
 @_as_one
 @with_server_by_flag
 def create(
@@ -145,8 +159,11 @@ def create(
 ) -> None:
     """Make a key for NAME, and show it this once.
 
-    All keys of one NAME in one team, or without one, are one caller: they own the same tasks. `rotate` replaces a
-    key.
+    All keys of one NAME and team are one caller: they own the same tasks. `rotate` replaces a key.
+
+    Examples:
+      dragoman keys create ann --expires 90d --max-open-tasks 5
+      dragoman keys create root --role operator
     """
     from dragoman.admin.keys import BARE_ROLES, CREATE_KEY, NAME, TEAMLESS_ROLES, KeyRequest, LimitChanges
     from dragoman.model.principal import AccessRole, Scope
@@ -183,7 +200,12 @@ def create(
 @lists(limit=None, cut=True, json_too=True)
 @with_server_by_flag
 def list_(place: TaskPlace) -> Listing:
-    """Show every key ever made, oldest first, but not the secrets."""
+    """List all keys, the oldest first, without their secrets.
+
+    Examples:
+      dragoman keys list
+      dragoman keys list --server https://agents.example.org -o json
+    """
     from dragoman.admin.keys import LIST_KEYS, KeyQuery
     from dragoman.cli.key_text import key_listing
 
@@ -194,13 +216,17 @@ def list_(place: TaskPlace) -> Listing:
 
 
 @keys.command()
-@click.argument("key_id", metavar="ID")
+@click.argument("key_id", metavar="ID", shell_complete=complete_keys)
 @_as_one
 @with_server_by_flag
 def show(place: TaskPlace, key_id: str, as_json: bool) -> None:
-    """Show the key with that ID, and what it began that goes on.
+    """Show the key ID, and what was started with it and continues.
 
-    These are streams, webhooks and tasks. Those of other keys of the same NAME are not among them.
+    These are streams, webhooks and tasks. Those of other keys of the same NAME are not listed.
+
+    Examples:
+      dragoman keys show ID
+      dragoman keys show ID -o json
     """
     from dragoman.cli.key_text import describe_beginnings, key_listing, public_fields
 
@@ -213,15 +239,19 @@ def show(place: TaskPlace, key_id: str, as_json: bool) -> None:
 
 
 @keys.command()
-@click.argument("key_id", metavar="ID")
+@click.argument("key_id", metavar="ID", shell_complete=complete_keys)
 @with_limits(removable=True)
 @_as_one
 @with_server_by_flag
 def update(place: TaskPlace, key_id: str, as_json: bool, **limits: int | None) -> None:
-    """Change limits of the key with that ID.
+    """Change limits of the key ID.
 
-    Limits that are not named stay. A server follows within a second. N is a whole number, or none to go by the
-    server's setting again.
+    Limits that are not named stay. A running server follows within a second. N is a whole number, or `none` for the
+    server's setting.
+
+    Examples:
+      dragoman keys update ID --max-open-tasks 5
+      dragoman keys update ID --max-requests-per-s none
     """
     from dragoman.admin.keys import LIMIT_KEY, LimitChanges
     from dragoman.cli.key_text import limits_text
@@ -240,18 +270,20 @@ def update(place: TaskPlace, key_id: str, as_json: bool, **limits: int | None) -
 
 
 @keys.command()
-@click.argument("key_id", metavar="ID")
-@click.option("--overlap", metavar="AGE", help="How long the old key still counts, such as 1h.  [default: not at all]")
-@click.option(
-    "--expires", metavar="AGE", help="How long the new key is valid.  [default: as long as the old one was at first]"
-)
+@click.argument("key_id", metavar="ID", shell_complete=complete_keys)
+@click.option("--overlap", metavar="AGE", help="How long the old key stays valid, such as 1h.  [default: not at all]")
+@click.option("--expires", metavar="AGE", help="How long the new key is valid.  [default: as long as the old one was]")
 @_as_one
 @with_server_by_flag
 def rotate(place: TaskPlace, key_id: str, overlap: str | None, expires: str | None, as_json: bool) -> None:
-    """Replace the key with that ID by another for the same caller.
+    """Replace the key ID by another for the same caller.
 
-    The new key has the same rights, and is shown this once. Sessions of the console that were begun with the old
-    key end with it.
+    The new key has the same rights, and is shown this once. Sessions of the console that were started with the old key
+    end with it.
+
+    Examples:
+      dragoman keys rotate ID --overlap 1h
+      dragoman keys rotate ID --expires 90d -o json
     """
     from dragoman.admin.keys import ROTATE_KEY, RotateRequest
 
@@ -264,18 +296,26 @@ def rotate(place: TaskPlace, key_id: str, overlap: str | None, expires: str | No
 
 
 @keys.command()
-@click.argument("key_id", metavar="ID")
-@click.option("--stop", is_flag=True, help="Also end the streams and remove the webhooks that it began.")
-@click.option("--tasks", is_flag=True, help="With --stop: also cancel the open tasks that it began.")
+@click.argument("key_id", metavar="ID", shell_complete=complete_keys)
+@click.option(
+    "--stop", is_flag=True, help="Also end the streams and delete the webhooks that were started with the key."
+)
+@click.option("--tasks", is_flag=True, help="With --stop: also cancel the open tasks that were started with the key.")
 @click.option("--dry-run", is_flag=True, help="With --stop: change nothing, and show what would end.")
-@click.option("--force", is_flag=True, help="With --server: also the key that this command itself is sent with.")
+@click.option(
+    "--force", is_flag=True, help="With --server: revoke the key even if it is the one that this command uses."
+)
 @_as_one
 @with_server_by_flag
 def revoke(place: TaskPlace, key_id: str, as_json: bool, force: bool, stop: bool, tasks: bool, dry_run: bool) -> None:
-    """Revoke the key with that ID for good. A running server refuses it within a second.
+    """Revoke the key ID for good. A running server refuses it within a second.
 
-    Its streams, webhooks and tasks go on without --stop, which works on a key that is revoked already, too. Other
-    keys of the same NAME, and their beginnings, are left alone.
+    Its streams, webhooks and tasks continue without --stop, which also works on a revoked key. Other keys of the same
+    NAME are not affected.
+
+    Examples:
+      dragoman keys revoke ID
+      dragoman keys revoke ID --stop --tasks --dry-run
     """
     from dragoman.admin.keys import REVOKE_KEY, RevokeRequest
     from dragoman.cli.key_text import describe_stop
@@ -315,13 +355,11 @@ def _at_keys(place: TaskPlace, work: Callable[[Desk], Awaitable[T]], key_id: str
         if isinstance(error, ServerRefusal) and error.status != 404:
             if error.status != 400:
                 raise
-            raise click.UsageError(error.message) from None
+            raise Unusable(error.message) from None
         where = place.server or hide_password(place.config.store)
-        raise click.UsageError(
-            f"there is no key {key_id!r} in {where}: `dragoman keys list` shows their ids"
-        ) from error
+        raise Unusable(f"there is no key {key_id!r} in {where}: `dragoman keys list` shows their ids") from error
     except A2AError as error:
-        raise click.UsageError(error.message) from error
+        raise Unusable(error.message) from error
 
 
 async def _read_key(desk: Desk, key_id: str) -> "tuple[KeyLine, KeyBeginnings]":

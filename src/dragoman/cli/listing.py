@@ -17,8 +17,9 @@ from msgspec import Struct, to_builtins
 
 from dragoman.admin.question import Answer, AnyQuestion, Column, Question
 from dragoman.cli.arguments import Seconds, WholeNumber
+from dragoman.cli.command import shared_option
 from dragoman.cli.old_names import tell_new_name
-from dragoman.cli.tables import age, print_json, print_line, printable, second, table
+from dragoman.cli.tables import OUTPUT, age, print_json, print_line, printable, second, table
 
 FORMS = ("text", "json", "jsonl", "csv", "name")
 
@@ -113,27 +114,40 @@ def lists(
             else:
                 repeat(lambda: _print_all(look(), form, chosen), interval_s)
 
-        short = [click.option("--json", "as_json", is_flag=True, help="The same as -o json.")] if json_too else []
+        short = (
+            [shared_option(OUTPUT, "--json", "as_json", is_flag=True, help="Print JSON, like -o json.")]
+            if json_too
+            else []
+        )
         forms = (*FORMS, "table") if table_too else FORMS
         options = (
-            click.option(
+            shared_option(
+                OUTPUT,
                 *("-o", "--output", "form"),
                 type=click.Choice(forms),
                 default="text",
                 show_default=True,
-                metavar=f"[{'|'.join(FORMS)}]",
-                help="The form: name prints a name a line.",
+                metavar="FORMAT",
+                help=f"Output format: {', '.join(FORMS)}. name prints only names, one a line.",
             ),
             *short,
-            click.option("--fields", metavar="NAMES", help="Only these, by their names in JSON, with commas between."),
-            click.option(
+            shared_option(
+                OUTPUT,
+                "--fields",
+                metavar="NAMES",
+                help="Show only these fields: their names in JSON, separated by commas.",
+            ),
+            shared_option(
+                OUTPUT,
                 "--limit",
                 type=WholeNumber(1, most),
                 default=limit,
                 metavar="N",
-                help=f"Show N at most.  [default: {limit or 'all'}]",
+                help=f"Show at most N rows.  [default: {limit or 'all'}]",
             ),
-            click.option("--cursor", default="", metavar="C", help="Go on where an earlier call stopped: it named C."),
+            shared_option(
+                OUTPUT, "--cursor", default="", metavar="C", help="Continue after an earlier call, which printed C."
+            ),
             watch_options,
         )
         result: Any = listed
@@ -147,14 +161,15 @@ def lists(
 
 def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--watch` and `--interval`; the command is called with `watch` and `interval_s`."""
-    interval = click.option(
+    interval = shared_option(
+        OUTPUT,
         "--interval",
         "interval_s",
         type=Seconds(0.2, 3600),
         metavar="S",
-        help=f"With --watch: seconds in between.  [default: {INTERVAL_S:g}]",
+        help=f"With --watch: seconds between two looks.  [default: {INTERVAL_S:g}]",
     )
-    watch = click.option("--watch", is_flag=True, help="Look again and again until Ctrl-C: in place on a terminal.")
+    watch = shared_option(OUTPUT, "--watch", is_flag=True, help="Refresh until Ctrl-C, on a terminal in place.")
     return watch(interval(command))
 
 

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import click
 
+from dragoman.cli.command import Command
+from dragoman.cli.endings import Unusable
+
 TEMPLATES = ("python", "langgraph", "openai", "worker")
 
 SUFFIX = ".tmpl"
@@ -21,31 +24,36 @@ HIDDEN = {"gitignore": ".gitignore"}
 """Files of a project whose templates have visible names."""
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name")
 @click.option(
     "--template",
     type=click.Choice(TEMPLATES),
     default="python",
     show_default=True,
-    help="An agent in Python, a graph of LangGraph, a model behind chat completions, or an agent run by workers.",
+    help="Kind of project: an agent in Python, a graph of LangGraph, a model behind chat completions, or an agent that "
+    "workers run.",
 )
 def new(name: str, template: str) -> None:
     """Make a project for an agent, with tests that pass.
 
-    The project is the new folder NAME.
+    The project is the new folder NAME: an agent, the server's file, tests and a README.
+
+    Examples:
+      dragoman new weather
+      dragoman new support --template langgraph
     """
     _check_name(name)
     target = Path(name)
     if target.exists() or target.is_symlink():
-        raise click.UsageError(f"NAME {name!r}: {target} exists: choose another name, or move it away")
+        raise Unusable(f"NAME {name!r}: {target} exists: choose another name, or move it away")
     try:
         with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=".") as folder:
             made = Path(folder) / name
             _write(files("dragoman.cli") / "templates" / template, made, name)
             made.rename(target)
     except OSError as error:
-        raise click.UsageError(
+        raise Unusable(
             f"NAME {name!r} cannot be made here: {error.strerror}: run this in a folder that you may write to"
         ) from error
     click.echo(f"Made {name}. Next: cd {name}, and see README.md: it says how to serve it and run its tests.")

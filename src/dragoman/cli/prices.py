@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dragoman.cli.arguments import complete_files
+from dragoman.cli.command import Group
+from dragoman.cli.endings import Unusable
 from dragoman.cli.tables import printable
 
 if TYPE_CHECKING:
@@ -44,9 +46,14 @@ class Rate(click.ParamType[Decimal]):
         return rate
 
 
-@click.group()
+@click.group(cls=Group)
 def prices() -> None:
-    """Take over prices for the configuration."""
+    """Convert prices of models for the configuration.
+
+    Examples:
+      dragoman prices import model_prices_and_context_window.json --models 'gpt-5*'
+      dragoman prices import prices.json --currency EUR --rate 0.92 >> dragoman.toml
+    """
 
 
 @prices.command("import")
@@ -57,8 +64,8 @@ def prices() -> None:
     "--models",
     multiple=True,
     metavar="NAMES",
-    help="The models to take, separated by commas: gpt-5-mini, 'gpt-5*', or azure/gpt-5-mini=NAME for a price under "
-    "the name that your agent gives.  [default: all]",
+    help="Models to print, separated by commas: gpt-5-mini, 'gpt-5*', or azure/gpt-5-mini=NAME for a price under the "
+    "name that your agent uses; repeatable.  [default: all]",
 )
 @click.option(
     "--rate",
@@ -66,15 +73,19 @@ def prices() -> None:
     default=Decimal(1),
     show_default=True,
     metavar="NUMBER",
-    help="What a dollar is worth in --currency.",
+    help="Value of a dollar in --currency.",
 )
-@click.option("--currency", default="USD", show_default=True, metavar="CODE", help="The currency of your prices.")
+@click.option("--currency", default="USD", show_default=True, metavar="CODE", help="Currency of the printed prices.")
 def import_(file: Path, models: tuple[str, ...], rate: Decimal, currency: str) -> None:
     """Print the prices in FILE as a table `[prices]`.
 
-    FILE is LiteLLM's model_prices_and_context_window.json, of which a copy lies in its package. Prices are exact. Parts
-    that a price here cannot say, such as tiers, images and audio, stand above each model as comments, and are summed up
-    on stderr.
+    FILE is LiteLLM's model_prices_and_context_window.json; LiteLLM's package contains a copy. Prices are exact. Parts
+    that Dragoman cannot express, such as tiers, images and audio, are comments above each model, and summed up on
+    stderr.
+
+    Examples:
+      dragoman prices import model_prices_and_context_window.json --models 'gpt-5*'
+      dragoman prices import prices.json --currency EUR --rate 0.92 >> dragoman.toml
     """
     from dragoman.config.litellm_prices import NoPriceFile, price_table, read_litellm_prices
     from dragoman.config.prices import CURRENCY
@@ -86,11 +97,11 @@ def import_(file: Path, models: tuple[str, ...], rate: Decimal, currency: str) -
     if currency != "USD" and rate == 1:
         raise click.UsageError(f"LiteLLM's prices are in dollars: say with --rate what a dollar is worth in {currency}")
     if file.stat().st_size > FILE_BYTES_MAX:
-        raise click.UsageError(f"{file}: has more than {FILE_BYTES_MAX} bytes: is it LiteLLM's file?")
+        raise Unusable(f"{file}: has more than {FILE_BYTES_MAX} bytes: is it LiteLLM's file?")
     try:
         found = read_litellm_prices(file.read_text(encoding="utf-8-sig"), rate)
     except (NoPriceFile, UnicodeDecodeError) as error:
-        raise click.UsageError(f"{file}: is not LiteLLM's file of prices: {error}") from error
+        raise Unusable(f"{file}: is not LiteLLM's file of prices: {error}") from error
     chosen = choose_models(found, models)
     click.echo(price_table(currency, chosen), nl=False)
     for line in _summary(chosen):

@@ -16,8 +16,10 @@ from msgspec.structs import replace
 
 from dragoman import __version__
 from dragoman.cli.arguments import complete_files
+from dragoman.cli.command import Command, shared_option
 from dragoman.cli.command_table import collections_paused
-from dragoman.cli.store_commands import CONFIG_ENV, config_file
+from dragoman.cli.endings import PROGRAM, Unusable
+from dragoman.cli.store_commands import CONFIG_ENV, config_fault, config_file
 from dragoman.config import FILE, Config, ConfigError, load, settings
 from dragoman.store.path import hide_password
 
@@ -28,7 +30,12 @@ if TYPE_CHECKING:
     from dragoman.server import ListeningServer
     from dragoman.server.supervision.supervised import Supervised
 
-PROGRAM = "dragoman"
+
+COMMON = {
+    *("profile", "host", "port", "store", "processes", "tls_cert", "tls_key", "public_url", "default"),
+    *("authentication", "api_key_file", "cors_origins", "log_level", "log_format", "console"),
+}
+"""The settings that `--help` explains. It only lists the others."""
 
 
 def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,16 +43,20 @@ def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     for setting in reversed(settings()):
         source = f"[{setting.env}]" if not setting.default else f"[{setting.env}; default: {setting.default}]"
         name = f"{setting.flag}/--no-{setting.flag.removeprefix('--')}" if setting.default in ("true", "false") else ""
-        option = (
-            click.option(name, setting.name, default=None, help=f"{setting.help}  {source}")
-            if name
-            else click.option(setting.flag, setting.name, metavar="VALUE", help=f"{setting.help}  {source}")
-        )
-        command = option(command)
+        shown: dict[str, Any] = {"default": None} if name else {"metavar": "VALUE"}
+        command = shared_option(
+            setting.section,
+            *(name or setting.flag, setting.name),
+            short="Common settings",
+            folds=setting.name not in COMMON,
+            help=f"{setting.help}  {source}",
+            **shown,
+        )(command)
     return command
 
 
 @click.command(
+    cls=Command,
     epilog=f"Settings come from {FILE}, then from the environment, then from these flags; later ones win. Agents can "
     "also be declared in the file, as [[agents]] tables. See docs/configuration.md.",
 )
@@ -55,9 +66,11 @@ def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     "file",
     metavar="FILE",
     shell_complete=complete_files,
-    help=f"The file to read.  [{CONFIG_ENV}; default: {FILE} if it exists]",
+    help=f"Configuration file.  [{CONFIG_ENV}; default: {FILE} if it exists]",
 )
-@click.option("--reload", is_flag=True, help="For developers: follow every change of the code and the file.")
+@click.option(
+    "--reload", is_flag=True, help="For developers: restart the agents after every change of the code and the file."
+)
 @click.option("--supervised", hidden=True, help="The place of this replica among those of its supervisor.")
 @_with_settings
 def serve(agents: tuple[str, ...], file: str | None, reload: bool, supervised: str | None, **flags: Any) -> None:
@@ -65,12 +78,16 @@ def serve(agents: tuple[str, ...], file: str | None, reload: bool, supervised: s
 
     An agent is MODULE:AGENT or path/to/file.py:AGENT; without :AGENT, every agent in the module is served. The first
     one answers at /, each at /agents/ID.
+
+    Examples:
+      dragoman serve agent.py:agent --reload
+      dragoman serve --config dragoman.toml --port 8080 --store sqlite:////var/lib/dragoman/dragoman.db
     """
     line = CommandLine(agents, file, {name: str(value) for name, value in flags.items() if value is not None})
     try:
         config = line.load()
     except ConfigError as error:
-        raise click.UsageError(str(error)) from error
+        raise config_fault(error) from error
     if reload and config.processes > 1:
         raise click.UsageError("--reload goes with one process: leave it out, or set processes to 1")
     if supervised is not None:
@@ -127,7 +144,7 @@ def _run(line: CommandLine, config: Config, place: "Supervised | None") -> None:
         try:
             served = load_served(config.agents, line.agents, config.default, none=config.begins_empty)
         except AgentReferenceError as error:
-            raise click.UsageError(str(error)) from error
+            raise Unusable(str(error)) from error
         from dragoman.server import Loaded, ReloadError, run
         from dragoman.telemetry.logs import log_to
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dragoman.cli.command_table import CommandTable
+from dragoman.cli.endings import Unusable
 from dragoman.cli.store_commands import StoreUrl, at_store, with_store
 from dragoman.cli.tables import count
 from dragoman.store.path import hide_password
@@ -26,18 +27,26 @@ def store() -> None:
     """Back up, restore, copy, check and rekey a store.
 
     A store is a file (sqlite:///path) or a PostgreSQL database (postgresql://user@host/database).
+
+    Examples:
+      dragoman store backup dragoman.backup
+      dragoman store check
     """
 
 
 @store.command("copy")
 @click.argument("source", type=StoreUrl(exists=True))
 @click.argument("target", type=StoreUrl(exists=False))
-@click.option("--restart", is_flag=True, help="Delete what is left of an unfinished copy first.")
+@click.option("--restart", is_flag=True, help="First delete what is left of an unfinished copy.")
 def copy_(source: str, target: str, restart: bool) -> None:
     """Copy the store SOURCE into the empty store TARGET.
 
-    Everything is copied, and both are compared. Stop the server of SOURCE first if that is a file. A copy that was
-    interrupted goes on where it was when the same command is run again. TARGET is not there until the copy is whole.
+    Everything is copied, and both stores are compared. If SOURCE is a file, stop its server first. When a copy was
+    interrupted, the same command continues it. TARGET cannot be used until the copy is whole.
+
+    Examples:
+      dragoman store copy sqlite:///data/dragoman.db postgresql://me@db/dragoman
+      dragoman store copy postgresql://me@db/dragoman sqlite:///copy.db --restart
     """
     import asyncio
 
@@ -70,8 +79,12 @@ def copy_(source: str, target: str, restart: bool) -> None:
 def rekey(config: "Config") -> None:
     """Seal the secrets of added agents with the first key.
 
-    The keys are those of secret_key_file (DRAGOMAN_SECRET_KEY_FILE), or of secret_key. Write the new key above the old
-    one, restart every server, run this, and take the old key out. Servers may run meanwhile. See docs/agents-api.md.
+    The keys are those of secret_key_file (DRAGOMAN_SECRET_KEY_FILE) or secret_key. Write the new key above the old one,
+    restart every server, run this command, and remove the old key. Servers may run meanwhile. See docs/agents-api.md.
+
+    Examples:
+      dragoman store rekey
+      DRAGOMAN_SECRET_KEY_FILE=keys.txt dragoman store rekey
     """
     import secrets
 
@@ -80,9 +93,9 @@ def rekey(config: "Config") -> None:
     try:
         keys = read_secret_keys(config.secret_key, config.secret_key_file, secrets.token_bytes)
     except ValueError as error:
-        raise click.UsageError(str(error)) from error
+        raise Unusable(str(error)) from error
     if keys is None:
-        raise click.UsageError("there is no key: set secret_key_file, or DRAGOMAN_SECRET_KEY, to what the servers have")
+        raise Unusable("there is no key: set secret_key_file, or DRAGOMAN_SECRET_KEY, to what the servers have")
     sealed, faults = at_store(config, lambda opened: _reseal_all(opened, keys))
     for fault in faults:
         click.echo(fault, err=True)

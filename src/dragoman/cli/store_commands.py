@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dragoman.cli.arguments import complete_files
-from dragoman.config import FILE, Config, ConfigError, load
+from dragoman.cli.command import shared_option
+from dragoman.cli.endings import Unusable
+from dragoman.config import FILE, FLAG_SOURCE, Config, ConfigError, load
 from dragoman.store.path import ALLOWED, hide_password, is_shared, store_path
 
 if TYPE_CHECKING:
     from dragoman.store.api import Store
 
 CONFIG_ENV = "DRAGOMAN_CONFIG"
+
+SERVER = "Server"
+"""The section of the help for the options that locate a server or its store."""
 
 T = TypeVar("T")
 
@@ -42,7 +47,7 @@ class StoreUrl(click.ParamType[str]):
         except ValueError:
             self.fail(f"{hide_password(url)!r}: {ALLOWED}", param, ctx)
         if self._exists and path is not None and not _is_there(path):
-            raise click.UsageError(f"there is no store file {path}: name the one that the server uses", ctx)
+            raise Unusable(f"there is no store file {path}: name the one that the server uses", ctx)
         return url
 
 
@@ -66,14 +71,20 @@ def store_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the flags that locate the store to `command`, which gets them as `settings_file` and `store`."""
     usual = f"default: {FILE} if it exists"
     flags = (
-        click.option(
-            "--config",
-            "settings_file",
+        shared_option(
+            SERVER,
+            *("--config", "settings_file"),
             metavar="FILE",
             shell_complete=complete_files,
-            help=f"The server's file.  [{CONFIG_ENV}; {usual}]",
+            help=f"Configuration file of the server.  [{CONFIG_ENV}; {usual}]",
         ),
-        click.option("--store", metavar="URL", help="The server's store.  [DRAGOMAN_STORE; default: as for `serve`]"),
+        shared_option(
+            SERVER,
+            "--store",
+            metavar="URL",
+            shell_complete=complete_files,
+            help="Store of the server.  [DRAGOMAN_STORE; default: as for `serve`]",
+        ),
     )
     for flag in reversed(flags):
         command = flag(command)
@@ -96,7 +107,12 @@ def read_config(file: str | None, store: str | None) -> Config:
     try:
         return load(config_file(file), os.environ, flags)
     except ConfigError as error:
-        raise click.UsageError(str(error)) from error
+        raise config_fault(error) from error
+
+
+def config_fault(error: ConfigError) -> click.UsageError:
+    """The usage error for a setting that cannot be used: the help is of use only if a flag gave it."""
+    return click.UsageError(str(error)) if error.source == FLAG_SOURCE else Unusable(str(error))
 
 
 def at_store(config: Config, work: Callable[["Store"], Awaitable[T]], *, make: bool = False) -> T:
@@ -158,21 +174,19 @@ def _check_place(url: str, make: bool) -> None:
         return
     path = store_path(url)
     if path is None:
-        raise click.UsageError(
+        raise Unusable(
             "store 'memory:' is in its server's own memory, out of reach of commands: give the server a file "
             '(store = "sqlite:///data/dragoman.db"), or, for one key that all callers share, the setting api_key'
         )
     try:
         there = path.exists()
     except OSError as error:
-        raise click.UsageError(
-            f"store file {path}: {error.strerror}: run this as the user the server runs as"
-        ) from error
+        raise Unusable(f"store file {path}: {error.strerror}: run this as the user the server runs as") from error
     if not make and not there:
         context = click.get_current_context(silent=True)
         reaches = context is not None and any(param.name == "server" for param in context.command.params)
         call = ", or the server itself with --server" if reaches else ""
-        raise click.UsageError(
+        raise Unusable(
             f"there is no store file {path} in {Path.cwd()}: run this where the server runs, or name its store with "
             f"--store{call}; the server creates it at its first start, and so does `dragoman keys create`"
         )

@@ -9,8 +9,18 @@ from typing import Any
 
 import click
 
-output = click.option(
-    "-o", "--output", "form", type=click.Choice(("text", "json")), default="text", show_default=True, help="The form."
+from dragoman.cli.command import shared_option
+
+OUTPUT = "Output"
+"""The section of the help for the options of the output."""
+
+output = shared_option(
+    OUTPUT,
+    *("-o", "--output", "form"),
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="Output format.",
 )
 """The flag for the form of the output."""
 
@@ -26,7 +36,7 @@ def json_flag(shape: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def formed(*given: Any, form: str, as_json: bool, **rest: Any) -> Any:
             return command(*given, as_json=as_json or form == "json", **rest)
 
-        short = click.option("--json", "as_json", is_flag=True, help=f"The same as -o json: print {shape}.")
+        short = shared_option(OUTPUT, "--json", "as_json", is_flag=True, help=f"Print {shape}, like -o json.")
         return output(short(formed))
 
     return add

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dragoman.cli.admin.completion import complete_hosts
 from dragoman.cli.admin.server import ServerRefusal, TaskPlace, with_server
+from dragoman.cli.command import Command
+from dragoman.cli.endings import Unusable
 from dragoman.cli.listing import Listing, lists, rows_of
 from dragoman.cli.tables import output, print_json, second
 
@@ -23,14 +26,18 @@ LANES = {
 """The lane of a host, in words."""
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("wanted", metavar="ID")
 @output
 @with_server
 def show(place: TaskPlace, wanted: str, form: str) -> None:
     """Show one delivery: its attempts, and what it waits for.
 
-    Name it by the NUMBER that `list` shows, or by its webhook-id.
+    ID is the NUMBER that `list` shows, or the webhook-id.
+
+    Examples:
+      dragoman webhooks show 12
+      dragoman webhooks show 12 -o json
     """
     from dragoman.admin.webhooks import SHOW_WEBHOOK
     from dragoman.model.errors import NotFound
@@ -40,20 +47,24 @@ def show(place: TaskPlace, wanted: str, form: str) -> None:
     except (NotFound, ServerRefusal) as error:
         if isinstance(error, ServerRefusal) and error.status != 404:
             raise
-        raise click.UsageError(f"{error.message}: see `dragoman webhooks list`") from error
+        raise Unusable(f"{error.message}: see `dragoman webhooks list`") from error
     if not _show_json(report, form):
         click.echo("\n".join(f"{name:<8}  {value}" for name, value in _facts(report) if value))
 
 
-@click.command()
-@click.argument("host")
+@click.command(cls=Command)
+@click.argument("host", shell_complete=complete_hosts)
 @output
 @with_server
 def pause(place: TaskPlace, host: str, form: str) -> None:
-    """Send nothing to HOST from now on, until `resume`.
+    """Send nothing to HOST until `resume`.
 
-    That holds for every replica. HOST is hooks.example.org, which covers all its ports, hooks.example.org:8443, or
-    https://hooks.example.org. Deliveries to it are kept in their order, and no attempt is counted.
+    The pause holds on every replica. HOST is hooks.example.org, which covers all its ports, hooks.example.org:8443, or
+    https://hooks.example.org. Its deliveries are kept in their order, and no attempt is counted.
+
+    Examples:
+      dragoman webhooks pause hooks.example.org
+      dragoman webhooks pause hooks.example.org:8443
     """
     from dragoman.admin.webhooks import PAUSE_HOST
 
@@ -63,14 +74,19 @@ def pause(place: TaskPlace, host: str, form: str) -> None:
         click.echo(f"{changed.host} is {already}paused: {_deliveries(changed.waiting)} for it.")
 
 
-@click.command()
-@click.argument("host")
+@click.command(cls=Command)
+@click.argument("host", shell_complete=complete_hosts)
 @output
 @with_server
 def resume(place: TaskPlace, host: str, form: str) -> None:
-    """Send to a paused HOST again, named as `paused` shows it. Its deliveries go out in order, when they are due.
+    """Send to a paused HOST again.
 
-    A delivery that failed before the pause waits for its next attempt: `redeliver NUMBER --pending` sends it at once.
+    HOST is named as `paused` shows it. Its deliveries are sent in order, when they are due. A delivery that failed
+    before the pause waits for its next attempt: `redeliver NUMBER --pending` sends it at once.
+
+    Examples:
+      dragoman webhooks resume hooks.example.org
+      dragoman webhooks resume hooks.example.org:8443 -o json
     """
     from dragoman.admin.webhooks import RESUME_HOST
 
@@ -81,13 +97,17 @@ def resume(place: TaskPlace, host: str, form: str) -> None:
         click.echo(f"{changed.host} is no longer paused{_freed(changed)}.")
 
 
-@click.command()
+@click.command(cls=Command)
 @lists(limit=None, cut=True)
 @with_server
 def paused(place: TaskPlace) -> Listing:
     """Show the paused hosts, and how many deliveries wait.
 
-    It also says since when they are paused, and by whom.
+    The list also says since when they are paused, and by whom.
+
+    Examples:
+      dragoman webhooks paused
+      dragoman webhooks paused -o name
     """
     from dragoman.admin.webhooks import LIST_PAUSED_HOSTS
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from dragoman.cli.admin.completion import complete_tasks
 from dragoman.cli.admin.receipts import answer
 from dragoman.cli.admin.server import Desk, TaskPlace, finish, read_pages, with_server
 from dragoman.cli.arguments import WholeNumber
+from dragoman.cli.command import Group
 from dragoman.cli.listing import Listing, list_rows, lists, read_cursor
 from dragoman.cli.old_names import old_name_given, old_option
 from dragoman.cli.tables import json_flag, print_line, second
@@ -24,11 +26,15 @@ PAGE = 10_000
 """The most deliveries that are asked for at once."""
 
 
-@click.group()
+@click.group(cls=Group)
 def webhooks() -> None:
     """See, resend and delete webhook deliveries, and pause hosts.
 
     A delivery is tried eight times in seven hours; then it is dead. See docs/push.md.
+
+    Examples:
+      dragoman webhooks list --state dead
+      dragoman webhooks redeliver --all
     """
 
 
@@ -52,16 +58,23 @@ ARRIVED_WORDS: Mapping[str, Callable[[Any], str]] = {
 
 
 @webhooks.command("list")
-@click.option("--state", type=click.Choice(STATES), help="Only deliveries in this state: delivered ones newest first.")
+@click.option(
+    "--state", type=click.Choice(STATES), help="Only deliveries in this state; delivered ones are listed newest first."
+)
 @old_option("--dead", "state", "--state dead", flag_value="dead")
 @old_option("--waiting", "state", "--state pending", flag_value="pending")
-@click.option("--task", "task_id", metavar="ID", help="Only deliveries about this task.")
+@click.option("--task", "task_id", metavar="ID", shell_complete=complete_tasks, help="Only deliveries about this task.")
 @lists(limit=100, json_too=True)
 @old_option("--after", "cursor", "--cursor", metavar="NUMBER")
 @old_option("--before", "cursor", "--cursor", metavar="NUMBER")
 @with_server
 def list_(place: TaskPlace, state: str | None, task_id: str | None, limit: int, cursor: str) -> Listing:
-    """List pending and dead deliveries, or those that arrived."""
+    """List pending and dead deliveries, or those that arrived.
+
+    Examples:
+      dragoman webhooks list --state dead
+      dragoman webhooks list --task ID -o json
+    """
     from dragoman.admin.webhooks import LIST_DELIVERED, LIST_WEBHOOKS, DeliveryQuery
 
     arrived = state == "delivered"
@@ -91,25 +104,32 @@ def list_(place: TaskPlace, state: str | None, task_id: str | None, limit: int, 
 
 _as_one = json_flag("one JSON object")
 
-with_pending = click.option("--pending", is_flag=True, help="Also those of the NUMBERs that are not dead yet.")
+
+def with_pending(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator that adds `--pending`, with its help."""
+    return click.option("--pending", is_flag=True, help=text)
 
 
 @webhooks.command()
 @click.argument("numbers", nargs=-1, type=WholeNumber(1), metavar="NUMBER...")
-@click.option("--all", "everything", is_flag=True, help="All dead deliveries.")
-@with_pending
-@click.option("--delivered", is_flag=True, help="Also those of the NUMBERs that have arrived.")
+@click.option("--all", "everything", is_flag=True, help="Send all dead deliveries.")
+@with_pending("Also send deliveries that wait for a retry: now.")
+@click.option("--delivered", is_flag=True, help="Also send deliveries that have arrived: once more.")
 @_as_one
 @with_server
 def redeliver(
     place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending: bool, delivered: bool, as_json: bool
 ) -> None:
-    """Send dead deliveries again, by the NUMBERs that `list` shows.
+    """Send dead deliveries again, by NUMBERs of `list`.
 
-    A running server does so within seconds. They keep their webhook-id, and are tried as often as new deliveries. A
+    A running server sends them within seconds. They keep their webhook-id, and are tried as often as new deliveries. A
     receiver may get them after later deliveries of the same task: X-Dragoman-Seq tells the order. With --pending,
-    deliveries that wait for their next attempt are tried now; those before them go first. With --delivered, deliveries
-    that arrived are sent once more, with the same webhook-id, if the log of their task still says what they held.
+    deliveries before the named ones go first. With --delivered, a delivery is sent only if the log of its task still
+    says what it held.
+
+    Examples:
+      dragoman webhooks redeliver 12 13
+      dragoman webhooks redeliver --all
     """
     from dragoman.admin.webhooks import REDELIVER_WEBHOOKS
 
@@ -126,15 +146,22 @@ def redeliver(
 
 @webhooks.command()
 @click.argument("numbers", nargs=-1, type=WholeNumber(1), metavar="NUMBER...")
-@click.option("--all", "everything", is_flag=True, help="All dead deliveries.")
-@with_pending
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--all", "everything", is_flag=True, help="Delete all dead deliveries.")
+@with_pending("Also delete deliveries that wait for a retry.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @_as_one
 @with_server
 def delete(
     place: TaskPlace, numbers: tuple[int, ...], everything: bool, pending: bool, yes: bool, as_json: bool
 ) -> None:
-    """Delete dead deliveries for good, by the NUMBERs of `list`. With --pending also others, if not under way."""
+    """Delete dead deliveries for good, by NUMBERs of `list`.
+
+    A delivery that is being sent is not deleted.
+
+    Examples:
+      dragoman webhooks delete 12 13
+      dragoman webhooks delete --all --yes
+    """
     from dragoman.admin.webhooks import DELETE_WEBHOOKS
 
     chosen = _choose(numbers, everything, pending)

@@ -9,12 +9,13 @@ import socket
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import click
 
-from dragoman.cli.arguments import EXPOSED, Seconds, WholeNumber, complete_files, secret_of
+from dragoman.cli.arguments import EXPOSED, Seconds, ServerUrl, WholeNumber, complete_files, secret_of
+from dragoman.cli.command import Command
 from dragoman.cli.command_table import collections_paused
+from dragoman.cli.endings import Unusable
 
 if TYPE_CHECKING:
     from dragoman.engine.api import Runner
@@ -37,12 +38,17 @@ CLOSING_S = 3.0
 
 
 @click.command(
+    cls=Command,
     epilog='The server declares each agent as [[agents]] with run = "worker" and the id that the agent has here. '
     "See docs/workers.md.",
 )
 @click.argument("references", nargs=-1, metavar="[[ID=]MODULE:AGENT]...", shell_complete=complete_files)
 @click.option(
-    "--agents", "more", multiple=True, metavar="[ID=]MODULE:AGENT", help="An agent to run, as in the arguments."
+    "--agents",
+    "more",
+    multiple=True,
+    metavar="[ID=]MODULE:AGENT",
+    help="Agent to run, as in the arguments; repeatable.",
 )
 @click.option(
     "--server",
@@ -50,8 +56,10 @@ CLOSING_S = 3.0
     required=True,
     multiple=True,
     envvar=SERVER_ENV,
+    type=ServerUrl(),
     metavar="URL",
-    help=f"The server's URL. Several, if they share a store: the next one is called when one does not answer.  "
+    help=f"Address of the server; repeatable for servers that share a store. The next one is called when one does not "
+    f"answer.  "
     f"[{SERVER_ENV}]",
 )
 @click.option("--key", envvar=KEY_ENV, metavar="KEY", help=KEY_HELP)
@@ -60,21 +68,35 @@ CLOSING_S = 3.0
     envvar=f"{KEY_ENV}_FILE",
     metavar="FILE",
     shell_complete=complete_files,
-    help=f"A file that holds nothing but that key.  [{KEY_ENV}_FILE]",
+    help=f"File that holds nothing but the key.  [{KEY_ENV}_FILE]",
 )
-@click.option("--name", metavar="NAME", help="This worker's name, for the server.  [default: host and process id]")
+@click.option("--name", metavar="NAME", help="Name of this worker at the server.  [default: host and process id]")
 @click.option(
-    "--tasks", type=WholeNumber(1, 10_000), default=4, show_default=True, help="Most tasks at once, for each agent."
+    "--tasks",
+    type=WholeNumber(1, 10_000),
+    default=4,
+    show_default=True,
+    metavar="N",
+    help="Most tasks of each agent at a time.",
 )
 @click.option(
     "--grace-s",
     type=Seconds(0, 86_400),
     default=5.0,
     show_default=True,
-    help="How long tasks may go on after SIGTERM. Then the server gets them back, and the process ends within 3 s.",
+    metavar="S",
+    help="How long tasks may continue after SIGTERM. Then the server gets them back, and the process ends within 3 s.",
 )
-@click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")), default="info")
-@click.option("--log-format", type=click.Choice(("text", "json")), default="text")
+@click.option(
+    "--log-level",
+    type=click.Choice(("debug", "info", "warning", "error")),
+    default="info",
+    show_default=True,
+    help="Lowest level that is logged.",
+)
+@click.option(
+    "--log-format", type=click.Choice(("text", "json")), default="text", show_default=True, help="Format of the log."
+)
 def worker(
     references: tuple[str, ...],
     more: tuple[str, ...],
@@ -90,13 +112,13 @@ def worker(
     """Run the tasks of agents whose server is elsewhere.
 
     An agent is MODULE:AGENT or path/to/file.py:AGENT, of Dragoman or of an agent framework; without :AGENT, every agent
-    in the module is run. ID=MODULE:AGENT runs it as the server's agent ID. Any number of workers may run the same
-    agent: each task goes to one of them.
+    in the module is run. ID=MODULE:AGENT runs it as the server's agent ID. Several workers may run the same agent: each
+    task goes to one of them.
+
+    Examples:
+      dragoman worker agent.py:agent --server localhost:7870
+      dragoman worker weather=forecasts:agent --server https://agents.example.org --key-file key.txt
     """
-    for server in servers:
-        parts = urlsplit(server)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise click.UsageError(f"--server {server!r}: must be a URL such as http://127.0.0.1:7870")
     key = secret_of("key", key, key_file)
     if not (more or references):
         raise click.UsageError("no agents: name one as MODULE:OBJECT or file.py:OBJECT")
@@ -111,9 +133,9 @@ def worker(
         try:
             agents = load_agents((), (*more, *references), None)
         except AgentReferenceError as error:
-            raise click.UsageError(str(error)) from error
+            raise Unusable(str(error)) from error
     if fault := _direct_fault(agents):
-        raise click.UsageError(fault)
+        raise Unusable(fault)
     log_to(sys.stderr, log_level, log_format)
     told = name or f"{socket.gethostname()}/{os.getpid()}"
     try:

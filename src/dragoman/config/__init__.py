@@ -20,7 +20,17 @@ from dragoman.config.agents import (
 )
 from dragoman.config.errors import ConfigError
 from dragoman.config.headers import check_header
-from dragoman.config.load import FILE, ConfigParts, FaultyEntry, load, load_parts, load_table, loopback, read_secret
+from dragoman.config.load import (
+    FILE,
+    FLAG_SOURCE,
+    ConfigParts,
+    FaultyEntry,
+    load,
+    load_parts,
+    load_table,
+    loopback,
+    read_secret,
+)
 from dragoman.config.models import OPENAI, Model
 from dragoman.config.pools import Affinity, AgentPool, AgentPoolMember, Strategy
 from dragoman.config.prices import Price, Prices
@@ -37,6 +47,7 @@ __all__ = [
     "DIRECT_WAIT_S_MAX",
     "DIRECT_WAIT_S_MIN",
     "FILE",
+    "FLAG_SOURCE",
     "LIFESPAN_TIMEOUT_S_MAX",
     "LIFESPAN_TIMEOUT_S_MIN",
     "OPENAI",

@@ -26,6 +26,9 @@ from dragoman.store.path import hide_password
 FILE = "dragoman.toml"
 """The file that is read when no other is named and it exists in the working directory."""
 
+FLAG_SOURCE = "command line"
+"""The source of a ConfigError that a flag gave."""
+
 EVERYWHERE: Mapping[str, Variable] = {
     "PUSH_NOTIFICATION_ALLOWED_HOSTS": Variable("push_allowed_hosts"),
     "PUSH_NOTIFICATION_ALLOWED_CIDRS": Variable("push_allowed_cidrs"),
@@ -172,7 +175,7 @@ def _values(
             (where, name, table.get(name)),
             ("environment", *own.get(name, (name, None))),
             ("environment", setting.env, environ.get(setting.env) or None),
-            ("command line", setting.flag, flags.get(name)),
+            (FLAG_SOURCE, setting.flag, flags.get(name)),
         ):
             if given is not None:
                 values[name] = _parse(setting, source, key, given)

@@ -241,9 +241,13 @@ ENV_PREFIX = "DRAGOMAN_"
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """One setting, under all its names. `default` is text, as the environment would hold it."""
+    """One setting, under all its names. `default` is text, as the environment would hold it.
+
+    `section` is the heading below which the help of `serve` and the documentation list it.
+    """
 
     name: str
+    section: str
     kind: SettingKind
     help: str
     default: str
@@ -260,6 +264,33 @@ class Setting(Struct, frozen=True, kw_only=True):
 
 
 DAY = 86_400.0
+
+SECTIONS = {
+    "profile": "Address and profile",
+    "store": "Store and replicas",
+    "files": "Files",
+    "tls_cert": "TLS",
+    "public_url": "Agents and cards",
+    "authentication": "Callers",
+    "max_body_bytes": "Limits of a request",
+    "max_requests_per_s": "Limits of a caller",
+    "budget_webhook": "Budgets",
+    "max_page_bytes": "Answers and connections",
+    "threads_max": "Runs",
+    "task_retention": "Retention",
+    "cors_origins": "Agents and cards",
+    "push": "Webhooks",
+    "delivered_retention": "Retention",
+    "sign_cards": "Agents and cards",
+    "audit": "Logs and audit",
+    "usage_retention": "Retention",
+    "log_level": "Logs and audit",
+    "console": "Console",
+    "openai_question_mark": "OpenAI's API",
+    "metrics": "Metrics and telemetry",
+    "tasks": "Runs",
+}
+"""The headings of the settings: each of these settings begins a section, to which those behind it belong."""
 
 TABLES = ("prices", "teams", "budgets", "agents")
 """The fields of `Config` that only the file can hold, as tables."""
@@ -676,11 +707,13 @@ class Config(Struct, frozen=True, kw_only=True):
 def settings() -> tuple[Setting, ...]:
     """All settings, in the order of their declaration."""
     hints = get_type_hints(Config, include_extras=True)
-    found = []
+    found, section = [], ""
     for field in fields(Config):
         if field.name not in TABLES:
+            section = SECTIONS.get(field.name, section)
             kind, text = hints[field.name].__metadata__
-            found.append(Setting(name=field.name, kind=kind, help=text, default=spell(field.default)))
+            default = spell(field.default)
+            found.append(Setting(name=field.name, section=section, kind=kind, help=text, default=default))
     return tuple(found)
 
 

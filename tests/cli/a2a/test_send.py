@@ -78,6 +78,35 @@ def test_parts_keep_the_order_of_their_flags(shell: Shell, demo: str) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("words", "stdin", "texts"),
+    [
+        (("-",), "line one\nline two\n", ["line one\nline two"]),
+        ((), "piped\n", ["piped"]),
+        (("--text", "Review:", "--text", "-"), "a\n\n", ["Review:", "a\n"]),
+        (("given",), "not read", ["given"]),
+    ],
+)
+def test_a_text_comes_from_stdin(shell: Shell, demo: str, words: tuple[str, ...], stdin: str, texts: list[str]) -> None:
+    ran = shell.run("send", "-a", f"{demo}/agents/echo", *words, "-o", "json", stdin=stdin)
+    assert [part["text"] for part in ran.json["task"]["history"][0]["parts"]] == texts
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "says"),
+    [
+        ((), "", "the message is empty"),
+        (("--text", "-", "--data", "-"), "{}", "stdin can be read only once: use - for one part"),
+    ],
+)
+def test_stdin_that_makes_no_message_is_said(
+    shell: Shell, demo: str, words: tuple[str, ...], stdin: str, says: str
+) -> None:
+    ran = shell.run("send", "-a", f"{demo}/agents/echo", *words, stdin=stdin)
+    assert (ran.status, ran.out) == (2, "")
+    assert says in ran.err
+
+
 def test_async_returns_the_ids_at_once(shell: Shell, demo: str) -> None:
     agent = f"{demo}/agents/counter"
     ran = shell.run("send", "-a", agent, "600", "--async", "-o", "json")
@@ -245,7 +274,7 @@ WRONG = [
     (("card", "get", "--agent-card", " "), "--agent-card is empty"),
     (("card", "get", "--agent-card", "http://user:secret@localhost/"), "must not hold a user or password"),
     (("completion", "tcsh"), "'tcsh' is not one of"),
-    (("help", "nonsense"), "no command 'nonsense'"),
+    (("help", "nonsense"), "No such command 'nonsense'"),
     (("config", "show", "--output", "xml"), "--output is 'xml': use text or json"),
 ]
 

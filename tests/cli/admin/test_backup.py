@@ -434,7 +434,7 @@ async def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path: Path) -
         out, err = await asyncio.wait_for(process.communicate(), DEADLINE_S)
         assert out.decode() == "status 1\n"
         assert err.decode() == (
-            f"Error: {small}/b.tar: no space left on its disk: free some, or name a file on another disk\n"
+            f"dragoman: {small}/b.tar: no space left on its disk: free some, or name a file on another disk\n"
         )
 
 

@@ -5,7 +5,6 @@ endpoints that it names. A card that a catalog names is as untrusted as any othe
 """
 
 from collections.abc import Iterator, Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from ssl import SSLCertVerificationError
 from typing import Any
@@ -15,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.cli.a2a.failures import Failure
+from dragoman.cli.arguments import is_loopback, with_scheme
 from dragoman.cli.endings import Code
 from dragoman.client import FoundCard, find_card
 from dragoman.client.discovery import is_card, places
@@ -74,8 +74,7 @@ def parse_reference(text: str) -> Reference:
     path = Path(plain).expanduser()
     if path.is_file() or plain.startswith((".", "/", "~")):
         return Reference(path, entry)
-    scheme = "http" if is_loopback(plain) else "https"
-    return Reference(f"{scheme}://{plain}", entry)
+    return Reference(with_scheme(plain), entry)
 
 
 def origin_of(reference: str) -> str:
@@ -261,14 +260,3 @@ def _read_file(path: Path) -> Any:
 def _origin(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}".lower()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a bare host, with a port or without, is this machine."""
-    name = urlsplit(f"//{host}").hostname or ""
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False

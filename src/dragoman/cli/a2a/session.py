@@ -5,6 +5,7 @@ command waits, so that an interrupt or a timeout does not lose them.
 """
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -16,10 +17,11 @@ from msgspec.structs import replace
 from dragoman.cli.a2a.credentials import AgentCredentials, choose_credentials, mutual_tls, refusal, secret_values
 from dragoman.cli.a2a.failures import Failure, failure_of
 from dragoman.cli.a2a.output import Output, print_failure, warn
-from dragoman.cli.a2a.reference import ResolvedCard, is_loopback, origin_of, resolve_card
+from dragoman.cli.a2a.reference import ResolvedCard, origin_of, resolve_card
 from dragoman.cli.a2a.settings import Level, Settings, SettingsError, output_of, seconds, settings_of
 from dragoman.cli.a2a.tokens import stored_token
 from dragoman.cli.a2a.wire import DebugLog
+from dragoman.cli.arguments import is_loopback
 from dragoman.cli.endings import Code
 from dragoman.client import BadTls, Connection, FoundCard, Interface, Retries, Timeouts, connect, interfaces
 from dragoman.client.card import beside, binding_of, dialect_of
@@ -142,6 +144,7 @@ def run_command(
 
     `endless`: the command goes on until Ctrl-C, which is no interruption then.
     """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else its C++ tells of failures in its own words, before ours
     settings = settings_of(options)
     form = output_of(settings)
     output = Output(form, lines=lines, verbose=settings.flag("verbose"))

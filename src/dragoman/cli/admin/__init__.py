@@ -18,6 +18,7 @@ COMMANDS = {
     "replicas": "dragoman.cli.admin.overview:replicas",
     "series": "dragoman.cli.admin.overview:series",
     "stats": "dragoman.cli.admin.stats:stats",
+    "status": "dragoman.cli.admin.status:status",
     "tasks": "dragoman.cli.admin.tasks:tasks",
     "upstreams": "dragoman.cli.admin.overview:upstreams",
     "usage": "dragoman.cli.admin.usage:usage",
@@ -29,7 +30,11 @@ COMMANDS = {
 def admin() -> None:
     """See and change what a server does, across all callers.
 
-    --server names the server (DRAGOMAN_SERVER), and DRAGOMAN_OPERATOR_KEY holds a key of the role operator. Without a
-    server, the commands read the local store, and send changes to the server that has it open. Keys, webhooks, the
+    --server names the server (DRAGOMAN_SERVER), and DRAGOMAN_OPERATOR_KEY holds a key of the role operator. Without
+    --server, the commands read the local store, and send changes to the server that has it open. Keys, webhooks, the
     audit trail and the store have commands of their own. See docs/admin.md.
+
+    Examples:
+      dragoman admin status
+      dragoman admin tasks list --state failed --newer-than 1h
     """

@@ -15,8 +15,11 @@ from urllib.parse import urlsplit
 import click
 
 from dragoman.admin.agents import LIST_ADDED, LIST_AGENT_VERSIONS
+from dragoman.cli.admin.completion import complete_agents
 from dragoman.cli.admin.server import TaskPlace, with_server
-from dragoman.cli.endings import Code, CommandFailed
+from dragoman.cli.arguments import with_scheme
+from dragoman.cli.command import Command
+from dragoman.cli.endings import Code, CommandFailed, Unusable
 from dragoman.cli.listing import Listing, lists, rows_of
 from dragoman.cli.tables import output, print_json, printable, second
 
@@ -32,59 +35,62 @@ COMMON_LABELS = frozenset({"www", "api", "agents", "agent", "a2a"})
 def _definition_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say what an agent is."""
     for flag in (
-        click.option("--dry-run", is_flag=True, help="Only look at the agent, and store nothing."),
-        click.option("--force", is_flag=True, help="Store it although something is wrong with the agent."),
+        click.option("--dry-run", is_flag=True, help="Check the agent, and store nothing."),
+        click.option("--force", is_flag=True, help="Store the agent although the check finds faults."),
         click.option(
             "--set",
             "keys",
             multiple=True,
             metavar="KEY=VALUE",
-            help="A key of its table, with a value of TOML; repeatable.",
+            help="Set a key of the agent's table to a TOML value; repeatable.",
         ),
         click.option(
-            "--forward", is_flag=True, help="It gets its callers' own credentials. Its host must be in allow_hosts."
+            "--forward",
+            is_flag=True,
+            help="Send the callers' own credentials to the agent. Its host must be in allow_hosts.",
         ),
-        click.option("--key-file", metavar="FILE", help="The file with its secret; - is standard input."),
-        click.option("--key-env", metavar="NAME", help="The variable of this shell with its secret."),
-        click.option("--header", metavar="NAME", help="The header for its secret.  [default: a bearer token]"),
-        click.option("--model", metavar="NAME", help="The model behind the URL of an API of chat completions."),
-        click.option("--name", metavar="TEXT", help="Its name on the card."),
+        click.option("--key-file", metavar="FILE", help="File with the secret for the agent; - is stdin."),
+        click.option("--key-env", metavar="NAME", help="Environment variable with the secret for the agent."),
+        click.option("--header", metavar="NAME", help="Header that carries the secret.  [default: a bearer token]"),
+        click.option("--model", metavar="NAME", help="Name of the model, if URL is an API of chat completions."),
+        click.option("--name", metavar="TEXT", help="Name of the agent on its card."),
     ):
         command = flag(command)
     return command
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("urls", nargs=-1, required=True, metavar="URL...")
-@click.option("--id", "agent_id", metavar="ID", help="Its id.  [default: made of the URL]")
+@click.option("--id", "agent_id", metavar="ID", help="Id of the agent.  [default: made of the URL]")
 @_definition_flags
 @output
 @with_server
 def add(place: TaskPlace, urls: tuple[str, ...], agent_id: str | None, form: str, **given: Any) -> None:
     """Add the agent at URL.
 
-    It is live on every server of the store within 2 s. The URL is that of an agent (a2a:), or with --model that of an
-    API of chat completions (openai:). Several URLs make a pool. The agent is looked at first, as `dragoman agents
-    check` does. See docs/agents-api.md.
+    The agent is live on every server of the store within 2 s. URL is that of an A2A agent, or with --model that of an
+    API of chat completions. Several URLs make a pool. The agent is checked first, as `dragoman agents check` does. See
+    docs/agents-api.md.
 
-    \b
-      dragoman admin agents add https://partner.example.com/agents/weather --header x-api-key --key-env PARTNER_KEY
+    Examples:
+      dragoman admin agents add https://partner.example/agents/weather --key-env PARTNER_KEY
+      dragoman admin agents add localhost:11434/v1 --model llama3 --id llama
     """
     from dragoman.admin.agents import ADD_AGENT, AgentRequest
 
     dry_run, force, table = given.pop("dry_run"), given.pop("force"), _read_table(urls, **given)
-    wanted = AgentRequest(id=agent_id or _id_of(urls[0]), agent=table, dry_run=True)
+    wanted = AgentRequest(id=agent_id or _id_of(with_scheme(urls[0])), agent=table, dry_run=True)
     looked = place.ask(ADD_AGENT, wanted)
     _tell_findings(looked, form, final=dry_run, force=force)
     if not dry_run:
         _tell(place.ask(ADD_AGENT, AgentRequest(id=wanted.id, agent=table)), form)
 
 
-@click.command()
-@click.argument("agent", metavar="ID")
+@click.command(cls=Command)
+@click.argument("agent", metavar="ID", shell_complete=complete_agents)
 @click.argument("urls", nargs=-1, metavar="[URL]...")
-@click.option("--unset", multiple=True, metavar="KEY", help="Take a key of its table away; repeatable.")
-@click.option("--version", type=click.IntRange(1), metavar="N", help="Only if that is still its version.")
+@click.option("--unset", multiple=True, metavar="KEY", help="Remove a key of the agent's table; repeatable.")
+@click.option("--version", type=click.IntRange(1), metavar="N", help="Change the agent only if N is still its version.")
 @_definition_flags
 @output
 @with_server
@@ -99,9 +105,13 @@ def change(
 ) -> None:
     """Change an added agent.
 
-    Keys that are not named stay as they are. Its secret stays with the hosts that it was given for: another host needs
-    it anew. A new secret goes where the old one went, unless --header names another header; with --header "" it is a
+    Keys that are not named stay as they are. The secret stays with the hosts that it was given for; another host needs
+    the secret anew. A new secret uses the header of the old one unless --header names another; --header "" makes it a
     bearer token.
+
+    Examples:
+      dragoman admin agents change weather --set deadline_s=60
+      dragoman admin agents change weather https://new.example --unset description
     """
     from dragoman.admin.agents import CHANGE_AGENT, AgentChange
 
@@ -115,44 +125,56 @@ def change(
         _tell(place.ask(CHANGE_AGENT, AgentChange(agent=table, version=looked.version), agent), form)
 
 
-@click.command()
-@click.argument("agent", metavar="ID")
-@click.option("--version", type=click.IntRange(1), metavar="N", help="Only if that is still its version.")
+@click.command(cls=Command)
+@click.argument("agent", metavar="ID", shell_complete=complete_agents)
+@click.option("--version", type=click.IntRange(1), metavar="N", help="Change the agent only if N is still its version.")
 @output
 @with_server
 def remove(place: TaskPlace, agent: str, version: int | None, form: str) -> None:
     """Remove an added agent.
 
-    It takes no new task. Tasks that are open go on, and its tasks stay readable to their owners.
+    The agent accepts no new task. Open tasks continue, and all of its tasks stay readable to their owners.
+
+    Examples:
+      dragoman admin agents remove weather
+      dragoman admin agents remove weather --version 3
     """
     from dragoman.admin.agents import REMOVE_AGENT, AgentRemoval
 
     _tell(place.ask(REMOVE_AGENT, AgentRemoval(version=version), agent), form)
 
 
-@click.command()
-@click.argument("agent", metavar="ID")
+@click.command(cls=Command)
+@click.argument("agent", metavar="ID", shell_complete=complete_agents)
 @click.argument("to", type=click.IntRange(1), metavar="VERSION")
 @output
 @with_server
 def restore(place: TaskPlace, agent: str, to: int, form: str) -> None:
-    """Go back to an earlier VERSION of an added agent.
+    """Restore an earlier VERSION of an added agent.
 
-    That becomes its next version. An agent that was removed comes back.
+    The restored definition becomes the next version. An agent that was removed comes back.
+
+    Examples:
+      dragoman admin agents restore weather 2
+      dragoman admin agents restore weather 2 -o json
     """
     from dragoman.admin.agents import RESTORE_AGENT, AgentRestoration
 
     _tell(place.ask(RESTORE_AGENT, AgentRestoration(to=to), agent), form)
 
 
-@click.command()
-@click.argument("agent", metavar="ID")
+@click.command(cls=Command)
+@click.argument("agent", metavar="ID", shell_complete=complete_agents)
 @output
 @with_server
 def show(place: TaskPlace, agent: str, form: str) -> None:
     """Show the definition of an added agent.
 
-    It says whether the agent is live on the server that answers. Secrets are left out.
+    The first line says whether the agent is live on the server that answers. Secrets are left out.
+
+    Examples:
+      dragoman admin agents show weather
+      dragoman admin agents show weather -o json
     """
     from dragoman.admin.agents import SHOW_AGENT
 
@@ -165,22 +187,31 @@ def show(place: TaskPlace, agent: str, form: str) -> None:
     print_json(found.agent)
 
 
-@click.command()
-@click.argument("agent", metavar="ID")
+@click.command(cls=Command)
+@click.argument("agent", metavar="ID", shell_complete=complete_agents)
 @lists(limit=None, cut=True)
 @with_server
 def versions(place: TaskPlace, agent: str) -> Listing:
-    """Show the last ten versions of an added agent."""
+    """Show the last ten versions of an added agent.
+
+    Examples:
+      dragoman admin agents versions weather
+      dragoman admin agents versions weather -o json
+    """
     return rows_of(LIST_AGENT_VERSIONS, place.ask(LIST_AGENT_VERSIONS, None, agent), name="version")
 
 
-@click.command()
+@click.command(cls=Command)
 @lists(limit=None, cut=True)
 @with_server
 def added(place: TaskPlace) -> Listing:
-    """Show the agents that were added.
+    """Show the agents that were added while the server ran.
 
-    It also says whether they are live on the server that answers.
+    The list also says whether they are live on the server that answers.
+
+    Examples:
+      dragoman admin agents added
+      dragoman admin agents added -o name
     """
     return rows_of(LIST_ADDED, place.ask(LIST_ADDED, None), empty="No agent was added: `add URL` adds one.")
 
@@ -202,7 +233,7 @@ def _read_table(
     table: dict[str, Any] = {}
     if urls:
         kind = "openai:" if model is not None else "a2a:"
-        runs = [url if url.startswith(KINDS) else f"{kind}{url}" for url in urls]
+        runs = [_run_of(url, kind) for url in urls]
         table["run"] = runs[0] if len(runs) == 1 else runs
     table |= {key: value for key, value in (("name", name), ("model", model)) if value is not None}
     secret = _read_secret(key_env, key_file)
@@ -229,6 +260,12 @@ def _read_table(
     return table
 
 
+def _run_of(url: str, kind: str) -> str:
+    """The agent's `run` for a URL, which may have a kind before it and lack its scheme."""
+    named = next((each for each in KINDS if url.startswith(each)), "")
+    return f"{named or kind}{with_scheme(url.removeprefix(named))}"
+
+
 def _put(table: dict[str, Any], key: str, text: str) -> None:
     """Set a key, with dots for the keys of tables in it. A value that is no TOML is a text."""
     try:
@@ -250,7 +287,7 @@ def _read_secret(key_env: str | None, key_file: str | None) -> str | None:
         raise click.UsageError("--key-env and --key-file: name one of them")
     if key_env is not None:
         if not (found := os.environ.get(key_env, "").strip()):
-            raise click.UsageError(f"--key-env {key_env}: this shell has no such variable: set it")
+            raise Unusable(f"--key-env {key_env}: this shell has no such variable: set it")
         return found
     if key_file is None:
         return None
@@ -261,7 +298,7 @@ def _read_secret(key_env: str | None, key_file: str | None) -> str | None:
     try:
         return read_secret(key_file)
     except ValueError as error:
-        raise click.UsageError(f"--key-file {key_file} {error}") from error
+        raise Unusable(f"--key-file {key_file} {error}") from error
 
 
 def _id_of(url: str) -> str:
@@ -272,7 +309,7 @@ def _id_of(url: str) -> str:
     chosen = words[-1] if words else (labels or [""])[0]
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", chosen).strip("-._")
     if not plain:
-        raise click.UsageError(f"no id can be made of {url!r}: name one with --id")
+        raise Unusable(f"no id can be made of {url!r}: name one with --id")
     return plain
 
 

@@ -12,7 +12,9 @@ from click.core import ParameterSource
 
 from dragoman.admin.overview import LIST_AGENTS
 from dragoman.cli.admin import added_agents
+from dragoman.cli.admin.completion import complete_agents
 from dragoman.cli.admin.server import TaskPlace, with_server
+from dragoman.cli.command import Group
 from dragoman.cli.listing import Listing, lists, rows_of
 from dragoman.cli.tables import output, print_json, printable, second, table
 
@@ -39,15 +41,20 @@ def listed_alone(command: Callable[..., None]) -> Callable[..., None]:
     return alone
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @listed_alone
 @lists(limit=None, cut=True)
 @with_server
 def agents(place: TaskPlace) -> Listing:
-    """Show the agents that are served, and how many tasks they have.
+    """Show the agents that are served, and their tasks by number.
 
-    It also says which cannot do all of their work, and which an operator has taken out of service: since when, who and
-    why. The commands below do that. A switch holds on all servers of the store, and a restart does not change it.
+    The list says which agents cannot do all of their work, and which an operator has taken out of service: since when,
+    who and why. The commands below take agents out of service and add agents. A switch holds on all servers of the
+    store, and survives a restart.
+
+    Examples:
+      dragoman admin agents
+      dragoman admin agents drain weather --reason "new version"
     """
     found = place.ask(LIST_AGENTS, None)
     known = {each.id: each.switch for each in found.agents}
@@ -66,20 +73,23 @@ def _switch_row(agent: str, switch: "Switch") -> tuple[str, ...]:
     return agent, switch.state, running, second(switch.at), switch.by, switch.reason
 
 
-with_reason = click.option("--reason", metavar="TEXT", default="", help="Why, for other operators.")
+with_reason = click.option("--reason", metavar="TEXT", default="", help="Reason, shown to other operators.")
 
 
 @agents.command()
-@click.argument("agent", metavar="ID")
+@click.argument("agent", metavar="ID", shell_complete=complete_agents)
 @with_reason
 @output
 @with_server
 def drain(place: TaskPlace, agent: str, reason: str, form: str) -> None:
-    """Let the agent with that ID take no new task.
+    """Let the agent ID accept no new task.
 
-    A member of its pool is ID/MEMBER.
-    Its tasks go on: running tasks, answers to its questions, and messages to its tasks. Callers who begin a task
-    are told that it is offline.
+    ID/MEMBER names a member of its pool. Its tasks continue: running tasks, answers to its questions, and messages to
+    its tasks. Callers who begin a task are told that the agent is offline.
+
+    Examples:
+      dragoman admin agents drain weather --reason "new version"
+      dragoman admin agents drain weather/eu-1
     """
     from dragoman.admin.switches import DRAIN_AGENT, DRAIN_MEMBER, SwitchReason
 
@@ -88,27 +98,27 @@ def drain(place: TaskPlace, agent: str, reason: str, form: str) -> None:
 
 
 @agents.command()
-@click.argument("agent", metavar="ID")
+@click.argument("agent", metavar="ID", shell_complete=complete_agents)
 @click.option(
     "--running",
     type=click.Choice(("cancel", "finish")),
     default="cancel",
     show_default=True,
-    help="Cancel the tasks on which it works, at once, or let them end.",
+    help="Cancel the running tasks of the agent at once, or let them finish.",
 )
 @with_reason
 @output
 @with_server
 def disable(place: TaskPlace, agent: str, running: str, reason: str, form: str) -> None:
-    """Let the agent with that ID take nothing.
+    """Let the agent ID accept nothing.
 
-    A member of its pool is ID/MEMBER.
-    No task, answer or message reaches it, and its workers get no work. The tasks on which it works are canceled at
-    once, without asking it first. Those that wait for their callers, sleep or are queued stay as they are until it is
-    enabled.
+    ID/MEMBER names a member of its pool. No task, answer or message reaches the agent, and its workers get no work. Its
+    running tasks are canceled at once. Tasks that wait for their callers, sleep or are queued stay as they are until
+    the agent is enabled.
 
-    \b
+    Examples:
       dragoman admin agents disable sum --reason "adds wrong"
+      dragoman admin agents disable sum --running finish
     """
     from dragoman.admin.switches import DISABLE_AGENT, DISABLE_MEMBER, SwitchOrder
 
@@ -119,15 +129,18 @@ def disable(place: TaskPlace, agent: str, running: str, reason: str, form: str) 
 
 
 @agents.command()
-@click.argument("agent", metavar="ID")
+@click.argument("agent", metavar="ID", shell_complete=complete_agents)
 @with_reason
 @output
 @with_server
 def enable(place: TaskPlace, agent: str, reason: str, form: str) -> None:
-    """Let the agent with that ID take tasks again.
+    """Let the agent ID accept tasks again.
 
-    A member of its pool is ID/MEMBER.
-    It goes on with those that waited.
+    ID/MEMBER names a member of its pool. The agent continues with the tasks that waited.
+
+    Examples:
+      dragoman admin agents enable weather
+      dragoman admin agents enable weather/eu-1 --reason "repaired"
     """
     from dragoman.admin.switches import ENABLE_AGENT, ENABLE_MEMBER, SwitchReason
 

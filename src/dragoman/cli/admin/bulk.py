@@ -12,7 +12,8 @@ import click
 from dragoman.cli.admin.server import TaskPlace, with_server
 from dragoman.cli.admin.task_choice import read_filters, with_filters
 from dragoman.cli.arguments import WholeNumber
-from dragoman.cli.endings import CommandFailed
+from dragoman.cli.command import Group
+from dragoman.cli.endings import CommandFailed, Unusable
 from dragoman.cli.listing import Listing, lists, rows_of
 from dragoman.cli.tables import output, print_json
 
@@ -25,20 +26,26 @@ TASKS_MAX = 10_000
 LOOK_EVERY_S = 0.5
 
 
-@click.group()
+@click.group(cls=Group)
 def bulk() -> None:
     """Cancel, delete or send again all tasks that fit filters.
 
-    The server does it as a job, which these commands follow. `list` shows the jobs of the last day, `stop` ends one.
+    The server changes the tasks in a job, which these commands follow; Ctrl-C stops it. `list` shows the jobs of the
+    last day, and `stop` ends one.
 
-    \b
+    Examples:
       dragoman admin bulk cancel --agent sum --older-than 1h
       dragoman admin bulk send-again --state failed --newer-than 1d --dry-run
     """
 
 
 with_limit = click.option(
-    "--limit", type=WholeNumber(1, TASKS_MAX), default=TASKS_MAX, show_default=True, help="Change at most N tasks."
+    "--limit",
+    type=WholeNumber(1, TASKS_MAX),
+    default=TASKS_MAX,
+    show_default=True,
+    metavar="N",
+    help="Change at most N tasks.",
 )
 with_dry_run = click.option("--dry-run", is_flag=True, help="Only count the tasks that fit.")
 
@@ -47,11 +54,16 @@ with_dry_run = click.option("--dry-run", is_flag=True, help="Only count the task
 @with_filters
 @with_limit
 @with_dry_run
-@click.option("--reason", metavar="TEXT", default="", help="Why, for the logs of the tasks.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason, which the logs of the tasks keep.")
 @output
 @with_server
 def cancel(place: TaskPlace, limit: int, dry_run: bool, reason: str, form: str, **given: Any) -> None:
-    """Cancel all open tasks that fit."""
+    """Cancel all open tasks that fit.
+
+    Examples:
+      dragoman admin bulk cancel --agent sum --older-than 1h --dry-run
+      dragoman admin bulk cancel --principal key:ann --reason "left the company"
+    """
     _run(place, form, given, action="cancel", limit=limit, dry_run=dry_run, reason=reason)
 
 
@@ -59,15 +71,20 @@ def cancel(place: TaskPlace, limit: int, dry_run: bool, reason: str, form: str, 
 @with_filters
 @with_limit
 @with_dry_run
-@click.option("--force", is_flag=True, help="Cancel tasks that have not ended, and delete them, too.")
-@click.option("--yes", is_flag=True, help="Do not ask before tasks are deleted.")
+@click.option("--force", is_flag=True, help="Also delete tasks that have not ended: cancel them first.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @output
 @with_server
 def delete(place: TaskPlace, limit: int, dry_run: bool, force: bool, yes: bool, form: str, **given: Any) -> None:
-    """Delete all tasks that fit and have ended, for good."""
+    """Delete all tasks that fit and have ended, for good.
+
+    Examples:
+      dragoman admin bulk delete --state failed --older-than 30d --dry-run
+      dragoman admin bulk delete --principal key:test --force --yes
+    """
     if not (dry_run or yes):
         if not sys.stdin.isatty():
-            raise click.UsageError("nobody can be asked here: add --yes to delete, or --dry-run to count")
+            raise Unusable("nobody can be asked here: add --yes to delete, or --dry-run to count")
         counted = _follow(place, _start(place, given, action="delete", limit=limit, dry_run=True, force=force))
         click.confirm(f"Delete {counted.found} {'task' if counted.found == 1 else 'tasks'}?", abort=True)
     _run(place, form, given, action="delete", limit=limit, dry_run=dry_run, force=force)
@@ -80,7 +97,12 @@ def delete(place: TaskPlace, limit: int, dry_run: bool, force: bool, yes: bool, 
 @output
 @with_server
 def send_again(place: TaskPlace, limit: int, dry_run: bool, form: str, **given: Any) -> None:
-    """Send the first messages of all ended tasks that fit again."""
+    """Send the first messages of all ended tasks that fit again.
+
+    Examples:
+      dragoman admin bulk send-again --state failed --newer-than 1d --dry-run
+      dragoman admin bulk send-again --agent sum --state failed --limit 100
+    """
     _run(place, form, given, action="send-again", limit=limit, dry_run=dry_run)
 
 
@@ -88,7 +110,12 @@ def send_again(place: TaskPlace, limit: int, dry_run: bool, form: str, **given: 
 @lists(limit=None, cut=True)
 @with_server
 def list_(place: TaskPlace) -> Listing:
-    """List the jobs of the last day, the newest first."""
+    """List the jobs of the last day, the newest first.
+
+    Examples:
+      dragoman admin bulk list
+      dragoman admin bulk list -o json
+    """
     from dragoman.admin.bulk import LIST_BULK, BulkQuery
 
     return rows_of(LIST_BULK, place.ask(LIST_BULK, BulkQuery()), name="id")
@@ -99,7 +126,14 @@ def list_(place: TaskPlace) -> Listing:
 @output
 @with_server
 def stop(place: TaskPlace, job_id: str, form: str) -> None:
-    """Stop the job with that ID. Tasks that it has changed stay changed."""
+    """Stop the job ID.
+
+    Tasks that it has changed stay changed.
+
+    Examples:
+      dragoman admin bulk stop ID
+      dragoman admin bulk stop ID -o json
+    """
     from dragoman.admin.bulk import STOP_BULK
 
     place.ask(STOP_BULK, None, job_id)

@@ -9,6 +9,7 @@ import click
 
 from dragoman.admin.question import Column
 from dragoman.cli.admin.server import TaskPlace, finish, read_pages, with_server
+from dragoman.cli.command import Command
 from dragoman.cli.listing import Listing, lists
 
 if TYPE_CHECKING:
@@ -26,13 +27,18 @@ COLUMNS = (
 )
 
 
-@click.command()
+@click.command(cls=Command)
 @lists(limit=50, most=100_000)
 @with_server
 def inbox(place: TaskPlace, limit: int, cursor: str) -> Listing:
     """List what waits for a person, the longest waiting first.
 
-    QUESTION is what `dragoman admin tasks answer ID --question` takes, so that of two answers the first one counts.
+    QUESTION is the id for `dragoman admin tasks answer ID --question`, which makes sure that the first of two answers
+    counts.
+
+    Examples:
+      dragoman admin inbox
+      dragoman admin inbox --watch --interval 10
     """
     from dragoman.admin.tasks import LIST_INBOX, InboxQuery
 

@@ -9,6 +9,7 @@ import click
 
 from dragoman.admin.overview import LIST_REPLICAS, LIST_UPSTREAMS, LIST_WORKERS
 from dragoman.cli.admin.server import TaskPlace, with_server
+from dragoman.cli.command import Command
 from dragoman.cli.listing import Listing, lists, rows_of
 from dragoman.cli.tables import age, table
 
@@ -20,15 +21,19 @@ TASKS_SHOWN = 3
 """How many tasks of a worker are listed."""
 
 
-@click.command()
+@click.command(cls=Command)
 @lists(limit=None, cut=True)
 @with_server
 def workers(place: TaskPlace) -> Listing:
     """Show the agents that workers serve, and the workers.
 
-    It says how many tasks wait for a worker, and which tasks each worker has. LAST is a worker's last call, how long
-    ago it was, and what it was: a poll for work, a heartbeat, or a report on a task. The servers on one store know each
-    other's workers.
+    The list says how many tasks wait for a worker, and which tasks each worker has. LAST is a worker's last call: how
+    long ago it was, and whether it was a poll for work, a heartbeat, or a report on a task. The servers of one store
+    know each other's workers.
+
+    Examples:
+      dragoman admin workers
+      dragoman admin workers --watch
     """
     found = place.ask(LIST_WORKERS, None)
     known = [_worker_row(each) for each in found.known]
@@ -48,36 +53,53 @@ def _worker_row(worker: "KnownWorker") -> tuple[str, ...]:
     )
 
 
-@click.command()
+@click.command(cls=Command)
 @lists(limit=None, cut=True)
 @with_server
 def upstreams(place: TaskPlace) -> Listing:
     """Show the agents of other servers, and how calls have gone.
 
-    It also says whether they are called at present.
+    BREAKER says whether the agent is called at present.
+
+    Examples:
+      dragoman admin upstreams
+      dragoman admin upstreams -o json
     """
     return rows_of(LIST_UPSTREAMS, place.ask(LIST_UPSTREAMS, None), name="agent")
 
 
-@click.command()
+@click.command(cls=Command)
 @lists(limit=None, cut=True)
 @with_server
 def replicas(place: TaskPlace) -> Listing:
-    """Show the servers that are alive on the store."""
+    """Show the servers that are alive on the store.
+
+    Examples:
+      dragoman admin replicas
+      dragoman admin replicas --watch
+    """
     return rows_of(LIST_REPLICAS, place.ask(LIST_REPLICAS, None))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
-    "--span", type=click.Choice(("hour", "day", "month")), default="hour", show_default=True, help="How far back."
+    "--span",
+    type=click.Choice(("hour", "day", "month")),
+    default="hour",
+    show_default=True,
+    help="Time that is looked back on.",
 )
 @lists(limit=None, cut=True)
 @with_server
 def series(place: TaskPlace, span: "Span") -> Listing:
     """Show ended tasks, their times and usage by agent.
 
-    It counts the tasks that ended in that span, and what they used. P50 and P95 are the seconds that half of them, and
-    95 of 100, took at most.
+    The list counts the tasks that ended in the span, and what they used. P50 and P95 are the seconds that half of them,
+    and 95 of 100, took at most.
+
+    Examples:
+      dragoman admin series
+      dragoman admin series --span month -o csv
     """
     from dragoman.admin.series import SHOW_SERIES, SeriesQuery
 

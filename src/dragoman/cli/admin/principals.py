@@ -20,6 +20,8 @@ from msgspec.structs import replace
 
 from dragoman.cli.admin.server import Desk, TaskPlace, finish, with_server
 from dragoman.cli.arguments import complete_files
+from dragoman.cli.command import Group
+from dragoman.cli.endings import Unusable
 from dragoman.cli.tables import count, output, print_json, printable
 
 if TYPE_CHECKING:
@@ -44,12 +46,16 @@ HELD_WORDS = (
 """The words for what there is, by their fields."""
 
 
-@click.group()
+@click.group(cls=Group)
 def principals() -> None:
     """Export or delete all data of one principal.
 
     NAME is the principal as `dragoman admin tasks list` shows it, such as key:ann for the caller of a key. See
     docs/privacy.md.
+
+    Examples:
+      dragoman admin principals export key:ann ann.tar
+      dragoman admin principals delete key:ann --dry-run
     """
 
 
@@ -60,16 +66,16 @@ def principals() -> None:
 def export(place: TaskPlace, name: str, file: str) -> None:
     """Write all data of the principal NAME to FILE, a tar archive.
 
-    It has the tasks with their messages, artifacts, files, logs and webhooks, the memory of agents, and usage, keys and
-    entries of the audit trail, as JSON that people can read. Secrets are left out: keys, and what signs or authorises
-    webhook calls. A FILE of - is standard output.
+    The archive has tasks with their messages, artifacts, files, logs and webhooks; the memory of agents; and usage,
+    keys and entries of the audit trail, as JSON that people can read. Secrets are left out: keys, and what signs or
+    authorises webhook calls. FILE may be - for stdout.
 
-    \b
+    Examples:
       dragoman admin principals export key:ann ann.tar
-      tar -xOf ann.tar README.txt
+      dragoman admin principals export key:ann - | tar -xO README.txt
     """
     if file != "-" and Path(file).exists():
-        raise click.UsageError(f"{file} exists already: name another file")
+        raise Unusable(f"{file} exists already: name another file")
     with _target(file) as target:
         archive = Archive(target)
         finish(lambda: place.read(lambda desk: _export(desk, name, archive)))
@@ -143,7 +149,7 @@ def _target(file: str) -> Iterator[IO[bytes]]:
         part.unlink(missing_ok=True)
         target = os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
     except OSError as error:
-        raise click.UsageError(f"{file}: {error.strerror}: name a file in a folder that you may write to") from error
+        raise Unusable(f"{file}: {error.strerror}: name a file in a folder that you may write to") from error
     try:
         with target:
             yield target
@@ -158,17 +164,21 @@ def _target(file: str) -> Iterator[IO[bytes]]:
 
 @principals.command()
 @click.argument("name", metavar="NAME")
-@click.option("--cancel-open", is_flag=True, help="Cancel the tasks that have not ended before.")
+@click.option("--cancel-open", is_flag=True, help="First cancel the tasks that have not ended.")
 @click.option("--dry-run", is_flag=True, help="Only count what would be deleted.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @output
 @with_server
 def delete(place: TaskPlace, name: str, cancel_open: bool, dry_run: bool, yes: bool, form: str) -> None:
     """Delete all data of the principal NAME for good.
 
-    Tasks go with their logs, artifacts, files and webhooks, and so do the memory of agents, usage and keys. Entries of
-    the audit trail keep everything but the name and the address: an alias takes the place of the name. Calls of the
-    principal are refused meanwhile. If the command is stopped, run it again: it goes on where it was.
+    Tasks are deleted with their logs, artifacts, files and webhooks, and so are the memory of agents, usage and keys.
+    Entries of the audit trail keep everything but the name and the address: an alias replaces the name. Calls of the
+    principal are refused meanwhile. If the command is interrupted, run it again: it continues.
+
+    Examples:
+      dragoman admin principals delete key:ann --dry-run
+      dragoman admin principals delete key:ann --cancel-open
     """
     from dragoman.admin.principals import DELETE_PRINCIPAL, PrincipalDeletion
 
@@ -179,7 +189,7 @@ def delete(place: TaskPlace, name: str, cancel_open: bool, dry_run: bool, yes: b
         return place.ask(DELETE_PRINCIPAL, wanted) if served else place.delete_principal(wanted)
 
     if not (dry_run or yes or sys.stdin.isatty()):
-        raise click.UsageError("nobody can be asked here: add --yes to delete, or --dry-run to count")
+        raise Unusable("nobody can be asked here: add --yes to delete, or --dry-run to count")
     report = ask(wanted)
     if dry_run or report.held.empty:
         _show_held(report, form)

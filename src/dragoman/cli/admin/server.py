@@ -15,8 +15,10 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from dragoman.admin.question import Answer, AnyQuestion, Given, Question
-from dragoman.cli.endings import Code, CommandFailed
-from dragoman.cli.store_commands import at_place, at_store, login, operator, with_store
+from dragoman.cli.arguments import ServerUrl
+from dragoman.cli.command import shared_option
+from dragoman.cli.endings import Code, CommandFailed, Unusable
+from dragoman.cli.store_commands import SERVER, at_place, at_store, login, operator, with_store
 from dragoman.config import Config
 
 if TYPE_CHECKING:
@@ -146,7 +148,7 @@ class TaskPlace(Struct, frozen=True):
 
         token = read_token(self.config.store, self.config.port)
         if not (key or token):
-            raise click.UsageError(
+            raise Unusable(
                 f"no server on this store lets this user in without a key: start it, set {OPERATOR_KEY_ENV} to a key "
                 f"of the role operator, or name another server with --server ({SERVER_ENV})"
             )
@@ -272,22 +274,24 @@ def describe_no_answer(error: "EgressError") -> str:
 
 def with_server(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the flags that name the server or the store to `command`, which is called with the resulting `place`."""
-    return _placed(command, envvar=SERVER_ENV, help=f"The server.  [{SERVER_ENV}; default: that on the store]")
+    return _placed(
+        command,
+        envvar=SERVER_ENV,
+        help=f"Address of the server.  [{SERVER_ENV}; default: the server that has the store open]",
+    )
 
 
 def with_server_by_flag(command: Callable[..., Any]) -> Callable[..., Any]:
     """The same, but no variable names the server."""
-    return _placed(command, help="The server.  [default: the store alone]")
+    return _placed(command, help="Address of a running server.  [default: none, the store alone]")
 
 
 def _placed(command: Callable[..., Any], **server_flag: Any) -> Callable[..., Any]:
     @wraps(command)
     def placed(config: Config, server: str | None, **rest: Any) -> Any:
-        if server is not None and not server.startswith(("http://", "https://")):
-            raise click.UsageError(f"--server {server!r}: must be a URL like https://agents.example.org")
         return command(place=TaskPlace(config, server), **rest)
 
-    return with_store(click.option("--server", metavar="URL", **server_flag)(placed))
+    return with_store(shared_option(SERVER, "--server", type=ServerUrl(), metavar="URL", **server_flag)(placed))
 
 
 def finish(work: Callable[[], T]) -> T:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli.admin.server import TaskPlace, with_server
+from dragoman.cli.command import Command
 from dragoman.cli.listing import repeat, repeat_in_place, watch_options
 from dragoman.cli.tables import output, print_json, table
 
@@ -25,15 +26,19 @@ BARS = " ▁▂▃▄▅▆▇█"
 Row = tuple[str, str]
 
 
-@click.command()
+@click.command(cls=Command)
 @watch_options
 @output
 @with_server
 def stats(place: TaskPlace, watch: bool, interval_s: float | None, form: str) -> None:
     """Show how much work there is and how fast it goes.
 
-    It shows tasks, rates, times, streams, tokens, webhook deliveries and the store. With --watch in a pipe, a line each
-    time.
+    The numbers are those of tasks, rates, times, streams, tokens, webhook deliveries and the store. In a pipe, --watch
+    prints one line each time. `dragoman admin status` says what is wrong.
+
+    Examples:
+      dragoman admin stats
+      dragoman admin stats --watch --interval 5
     """
     from dragoman.admin.overview import SHOW_STATS
 

@@ -12,18 +12,21 @@ from msgspec.structs import replace
 
 from dragoman.cli.a2a.commands.send import flags_in_order, keep_order, read_parts
 from dragoman.cli.a2a.settings import SettingsError
+from dragoman.cli.admin.completion import complete_tasks
 from dragoman.cli.admin.server import TaskPlace, with_server
 from dragoman.cli.admin.task_choice import Filters, read_filters, task_table, with_filters
 from dragoman.cli.arguments import WholeNumber, complete_files
+from dragoman.cli.command import Command
+from dragoman.cli.endings import Unusable
 from dragoman.cli.tables import output, print_json, print_line
 
 if TYPE_CHECKING:
     from dragoman.admin.tasks import CancelReport, ChangedTask, DeleteReport, DeleteRequest
 
-with_reason = click.option("--reason", metavar="TEXT", default="", help="Why, for the task's log.")
+with_reason = click.option("--reason", metavar="TEXT", default="", help="Reason, which the task's log keeps.")
 
 
-class AnswerCommand(click.Command):
+class AnswerCommand(Command):
     """A command that keeps the order of flags for parts, which click forgets."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -33,26 +36,31 @@ class AnswerCommand(click.Command):
 
 
 @click.command(cls=AnswerCommand)
-@click.argument("task_id", metavar="ID")
-@click.option("--text", multiple=True, metavar="TEXT", help="A text part; repeatable, parts keep their order.")
+@click.argument("task_id", metavar="ID", shell_complete=complete_tasks)
+@click.option(
+    "--text", multiple=True, metavar="TEXT|-", help="Add a text part, - for stdin; repeatable. Parts keep their order."
+)
 @click.option(
     "--file",
     multiple=True,
     metavar="PATH|URL",
     shell_complete=complete_files,
-    help="A file part: the bytes of PATH, or a reference to URL.",
+    help="Add a file part: the bytes of PATH, or a reference to URL; repeatable.",
 )
 @click.option(
     "--data",
     multiple=True,
     metavar="PATH|-",
     shell_complete=complete_files,
-    help="A data part from a JSON file, or stdin; repeatable.",
+    help="Add a data part from a JSON file, - for stdin; repeatable.",
 )
-@click.option("--media-type", multiple=True, metavar="TYPE", help="Media type of the part before it.")
+@click.option("--media-type", multiple=True, metavar="TYPE", help="Media type of the part before this option.")
 @click.option("--approve/--refuse", "approve", default=None, help="Approve or refuse what the task asks for.")
 @click.option(
-    "--question", metavar="ID", default="", help="Answer that question alone, as `dragoman admin inbox` names it."
+    "--question",
+    metavar="ID",
+    default="",
+    help="Answer only this question, by the id that `dragoman admin inbox` shows.",
 )
 @with_reason
 @output
@@ -69,12 +77,12 @@ def answer(
     form: str,
     **_: Any,
 ) -> None:
-    """Answer the task with that ID, which waits for its caller.
+    """Answer the task ID, which waits for its caller.
 
-    The answer goes to the agent like one of the caller. The task's log names you as the one who gave it. With
+    The agent gets the answer as if the caller had sent it. The task's log names you as the one who answered. With
     --question, whoever is too late is told who was quicker.
 
-    \b
+    Examples:
       dragoman admin tasks answer ID --text "Window seat, please"
       dragoman admin tasks answer ID --refuse --reason "not on a Friday"
     """
@@ -91,14 +99,18 @@ def answer(
     _show_changed(place.ask(ANSWER_TASK, convert(to_builtins(body), TaskAnswer), task_id), form)
 
 
-@click.command()
-@click.argument("task_id", metavar="ID")
+@click.command(cls=Command)
+@click.argument("task_id", metavar="ID", shell_complete=complete_tasks)
 @output
 @with_server
 def send_again(place: TaskPlace, task_id: str, form: str) -> None:
     """Send the first message of a task to its agent again.
 
-    It becomes a new task of yours, in a context of its own, with the same files and without webhooks.
+    The message starts a new task of yours, in a conversation of its own, with the same files and without webhooks.
+
+    Examples:
+      dragoman admin tasks send-again ID
+      dragoman admin tasks send-again ID -o json
     """
     from dragoman.admin.tasks import SEND_AGAIN
 
@@ -106,10 +118,12 @@ def send_again(place: TaskPlace, task_id: str, form: str) -> None:
     _tell(sent, form, f"Sent again as {sent.id}.")
 
 
-@click.command()
-@click.argument("task_ids", metavar="[ID]...", nargs=-1)
+@click.command(cls=Command)
+@click.argument("task_ids", metavar="[ID]...", nargs=-1, shell_complete=complete_tasks)
 @with_filters
-@click.option("--limit", type=WholeNumber(1, 1000), default=100, show_default=True, help="Cancel at most N that fit.")
+@click.option(
+    "--limit", type=WholeNumber(1, 1000), default=100, show_default=True, metavar="N", help="Cancel at most N tasks."
+)
 @click.option("--dry-run", is_flag=True, help="Only list the tasks that would be canceled.")
 @with_reason
 @output
@@ -117,9 +131,13 @@ def send_again(place: TaskPlace, task_id: str, form: str) -> None:
 def cancel(
     place: TaskPlace, task_ids: tuple[str, ...], limit: int, dry_run: bool, reason: str, form: str, **given: Any
 ) -> None:
-    """Cancel tasks by ID, or open tasks by filter.
+    """Cancel tasks by ID, or open tasks by filters.
 
-    It needs a running server. Each task's log, and the audit trail, name you as the one who canceled it.
+    A server must be running. Each task's log, and the audit trail, name you as the one who canceled it.
+
+    Examples:
+      dragoman admin tasks cancel ID --reason "duplicate"
+      dragoman admin tasks cancel --agent weather --older-than 2d --dry-run
     """
     from dragoman.admin.tasks import CANCEL_TASK, CANCEL_TASKS, CancelReason, CancelRequest
 
@@ -147,13 +165,15 @@ def _choose(task_ids: tuple[str, ...], given: dict[str, Any], *, dry_run: bool) 
     return filters
 
 
-@click.command()
-@click.argument("task_ids", metavar="[ID]...", nargs=-1)
+@click.command(cls=Command)
+@click.argument("task_ids", metavar="[ID]...", nargs=-1, shell_complete=complete_tasks)
 @with_filters
-@click.option("--limit", type=WholeNumber(1, 1000), default=100, show_default=True, help="Delete at most N that fit.")
+@click.option(
+    "--limit", type=WholeNumber(1, 1000), default=100, show_default=True, metavar="N", help="Delete at most N tasks."
+)
 @click.option("--dry-run", is_flag=True, help="Only list the tasks that would be deleted.")
-@click.option("--force", is_flag=True, help="Cancel tasks that have not ended, and delete them, too.")
-@click.option("--yes", is_flag=True, help="Do not ask before tasks that fit filters are deleted.")
+@click.option("--force", is_flag=True, help="Also delete tasks that have not ended: cancel them first.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @output
 @with_server
 def delete(
@@ -166,11 +186,15 @@ def delete(
     form: str,
     **given: Any,
 ) -> None:
-    """Delete tasks for good, by ID or by filter.
+    """Delete tasks for good, by ID or by filters.
 
-    Only tasks that have ended are deleted, unless --force cancels the others before. Their logs, artifacts, files and
-    pending webhook deliveries go with them. The audit trail names you as the one who deleted them. By ID it works
-    without a running server, too.
+    Only tasks that have ended are deleted, unless --force cancels the others first. Their logs, artifacts, files and
+    pending webhook deliveries are deleted with them. The audit trail names you as the one who deleted them. Deleting by
+    ID needs no running server.
+
+    Examples:
+      dragoman admin tasks delete ID
+      dragoman admin tasks delete --state failed --older-than 30d --dry-run
     """
     from dragoman.admin.tasks import DeleteRequest
 
@@ -199,7 +223,7 @@ def _delete_fitting(place: TaskPlace, wanted: "DeleteRequest", form: str, *, yes
 
     if not (wanted.dry_run or yes):
         if not sys.stdin.isatty():
-            raise click.UsageError("nobody can be asked here: add --yes to delete, or --dry-run to list")
+            raise Unusable("nobody can be asked here: add --yes to delete, or --dry-run to list")
         fitting = place.ask(DELETE_TASKS, replace(wanted, dry_run=True)).matched
         if fitting:
             click.echo(task_table(fitting))

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dragoman.cli.admin.completion import complete_agents, complete_keys
 from dragoman.cli.arguments import age_of, parse_key_id
+from dragoman.cli.command import shared_option
 from dragoman.cli.listing import list_rows, rows_text
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ TITLE_SHOWN = 40
 DAMAGED = "(its record is damaged)"
 """The title of a task that cannot be read."""
 
+FILTERS = "Filters"
+"""The section of the help for these flags."""
+
 Filters = dict[str, Any]
 
 
@@ -32,30 +37,62 @@ def with_filters(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the flags that choose tasks; the command gets them one by one, and `read_filters` reads them."""
     for flag in reversed(
         (
-            click.option("--state", type=click.Choice(STATES), metavar="S", help=f"Only in this state: {_WORDS}."),
-            click.option("--agent", metavar="ID", help="Only tasks of this agent."),
-            click.option("--team", metavar="ID", help="Only tasks of this team."),
-            click.option("--principal", metavar="P", help="Only tasks of this caller, such as key:ann."),
-            click.option("--key", metavar="ID", help="Only tasks made with the key of this id."),
-            click.option("--context", metavar="ID", help="Only tasks of this context."),
-            click.option("--dialect", metavar="NAME", help="Only tasks made in this dialect, such as 1.0 or 0.3."),
-            click.option(
-                "--text", metavar="TEXT", help="Only tasks whose first message contains it near its beginning."
+            shared_option(
+                FILTERS, "--state", type=click.Choice(STATES), metavar="S", help=f"Only tasks in this state: {_WORDS}."
             ),
-            click.option(
-                "--sleeping/--not-sleeping", default=None, help="Only tasks that sleep until a time, or do not."
+            shared_option(
+                FILTERS, "--agent", metavar="ID", shell_complete=complete_agents, help="Only tasks of this agent."
             ),
-            click.option("--metadata", metavar="NAME[=VALUE]", help="Only tasks whose request had this metadata."),
-            click.option(
-                *("--longer-than", "longer_than_s"), metavar="AGE", help="Only tasks that took longer, such as 30s."
+            shared_option(FILTERS, "--team", metavar="ID", help="Only tasks of this team."),
+            shared_option(FILTERS, "--principal", metavar="P", help="Only tasks of this caller, such as key:ann."),
+            shared_option(
+                FILTERS,
+                "--key",
+                metavar="ID",
+                shell_complete=complete_keys,
+                help="Only tasks created with the key of this id.",
             ),
-            click.option("--shorter-than", "shorter_than_s", metavar="AGE", help="Only tasks that took less time."),
-            click.option(
+            shared_option(FILTERS, "--context", metavar="ID", help="Only tasks of this conversation."),
+            shared_option(
+                FILTERS, "--dialect", metavar="NAME", help="Only tasks created in this dialect, such as 1.0 or 0.3."
+            ),
+            shared_option(
+                FILTERS,
+                "--text",
+                metavar="TEXT",
+                help="Only tasks whose first message contains TEXT near its beginning.",
+            ),
+            shared_option(
+                FILTERS,
+                "--sleeping/--not-sleeping",
+                default=None,
+                help="Only tasks that sleep, or only tasks that do not.",
+            ),
+            shared_option(
+                FILTERS, "--metadata", metavar="NAME[=VALUE]", help="Only tasks whose request had this metadata."
+            ),
+            shared_option(
+                FILTERS,
+                *("--longer-than", "longer_than_s"),
+                metavar="AGE",
+                help="Only tasks that took longer, such as 30s.",
+            ),
+            shared_option(
+                FILTERS, "--shorter-than", "shorter_than_s", metavar="AGE", help="Only tasks that took less time."
+            ),
+            shared_option(
+                FILTERS,
                 *("--older-than", "older_than_s"),
                 metavar="AGE",
-                help="Only tasks whose status is older, such as 15m or 2d.",
+                help="Only tasks whose status has not changed for this long, such as 15m or 2d.",
             ),
-            click.option("--newer-than", "newer_than_s", metavar="AGE", help="Only tasks whose status is newer."),
+            shared_option(
+                FILTERS,
+                "--newer-than",
+                "newer_than_s",
+                metavar="AGE",
+                help="Only tasks whose status has changed within this time.",
+            ),
         )
     ):
         command = flag(command)

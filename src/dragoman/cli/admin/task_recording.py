@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dragoman.cli.admin.completion import complete_tasks
 from dragoman.cli.admin.server import Desk, TaskPlace, with_server
+from dragoman.cli.command import Command
 
 if TYPE_CHECKING:
     from dragoman.admin.logs import RecordedTask
@@ -16,17 +18,18 @@ PAGE = 200
 """Events that are asked for at once."""
 
 
-@click.command()
-@click.argument("task_id", metavar="ID")
+@click.command(cls=Command)
+@click.argument("task_id", metavar="ID", shell_complete=complete_tasks)
 @with_server
 def record(place: TaskPlace, task_id: str) -> None:
-    """Print the log of a task as JSON, to try its agent with it.
+    """Print the log of a task as JSON, to test its agent with it.
 
-    Files are there by their digests, and so are answers to questions for credentials. All other content is as it was
-    written: look through it before you share it.
+    Files, and answers to requests for credentials, are replaced by their digests. All other content is as it was
+    written: read it before you share it. `dragoman.testing.replay` runs an agent against the recording.
 
-    \b
+    Examples:
       dragoman admin tasks record ID > task.json
+      dragoman admin tasks record ID --server https://agents.example.org > task.json
     """
     place.read(lambda desk: _record(desk, task_id))
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dragoman.cli.admin.completion import complete_tasks
 from dragoman.cli.admin.server import TaskPlace, with_server
+from dragoman.cli.command import Command
 from dragoman.cli.tables import output, print_json, printable, table
 
 if TYPE_CHECKING:
@@ -19,14 +21,18 @@ HEAD = ("TASK", "AGENT", "STATE", "BEGAN", "ENDED", "AT", "REMARKS")
 INDENT = "  "
 
 
-@click.command()
-@click.argument("task_id", metavar="ID")
+@click.command(cls=Command)
+@click.argument("task_id", metavar="ID", shell_complete=complete_tasks)
 @output
 @with_server
 def tree(place: TaskPlace, task_id: str, form: str) -> None:
-    """Show a task by its ID with all that came of it.
+    """Show the task ID with all tasks that it led to.
 
-    Tasks at other servers have their id and state there, as this server last heard it.
+    Tasks at other servers have the id and the state that this server heard last.
+
+    Examples:
+      dragoman admin tasks tree ID
+      dragoman admin tasks tree ID -o json
     """
     from dragoman.admin.logs import READ_TREE
 
@@ -39,14 +45,18 @@ def tree(place: TaskPlace, task_id: str, form: str) -> None:
         click.echo("There are more tasks below these.", err=True)
 
 
-@click.command()
-@click.argument("task_id", metavar="ID")
+@click.command(cls=Command)
+@click.argument("task_id", metavar="ID", shell_complete=complete_tasks)
 @output
 @with_server
 def ask_upstream(place: TaskPlace, task_id: str, form: str) -> None:
-    """Ask the other server how its task for ours stands.
+    """Ask the other server for the state of its task for ours.
 
-    The server asks with the agent's own credentials. Exits with 1 if the other server does not answer.
+    The server asks with the credentials of the agent. The exit status is 1 if the other server does not answer.
+
+    Examples:
+      dragoman admin tasks ask-upstream ID
+      dragoman admin tasks ask-upstream ID -o json
     """
     from dragoman.admin.tasks import ASK_UPSTREAM
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dragoman.cli.admin.completion import complete_tasks
 from dragoman.cli.admin.receipts import describe_deliveries
 from dragoman.cli.admin.server import TaskPlace, read_pages, with_server
 from dragoman.cli.admin.task_choice import WORDS, describe_state, read_filters, with_filters
@@ -39,18 +40,31 @@ ORDERS = ("newest-changed", "oldest-changed", "newest-created", "oldest-created"
     | {name: f"dragoman.cli.admin.task_tree:{name.replace('-', '_')}" for name in ("ask-upstream", "tree")},
 )
 def tasks() -> None:
-    """Find, read, answer, cancel and delete tasks of all callers."""
+    """Find, read, answer, cancel and delete tasks of all callers.
+
+    Examples:
+      dragoman admin tasks list --state failed --newer-than 1h
+      dragoman admin tasks show ID
+    """
 
 
 @tasks.command("list")
 @with_filters
 @click.option(
-    "--order", type=click.Choice(ORDERS), metavar="O", help=f"The order, and so which tasks: {', '.join(ORDERS)}."
+    "--order",
+    type=click.Choice(ORDERS),
+    metavar="O",
+    help=f"Order of the tasks, of which --limit shows the first: {', '.join(ORDERS)}.",
 )
 @lists(limit=50, most=100_000)
 @with_server
 def list_(place: TaskPlace, order: "TaskOrder | None", limit: int, cursor: str, **given: Any) -> Listing:
-    """List tasks, newest status first, or in another order."""
+    """List tasks, those whose status changed last first.
+
+    Examples:
+      dragoman admin tasks list --agent weather --state working
+      dragoman admin tasks list --order longest-running --limit 10 -o json
+    """
     from dragoman.admin.tasks import LIST_TASKS, TaskQuery
 
     wanted = TaskQuery(**read_filters(given), order=order, limit=PAGE, cursor=cursor)
@@ -62,11 +76,16 @@ def list_(place: TaskPlace, order: "TaskOrder | None", limit: int, cursor: str, 
 
 
 @tasks.command()
-@click.argument("task_id", metavar="ID")
+@click.argument("task_id", metavar="ID", shell_complete=complete_tasks)
 @output
 @with_server
 def show(place: TaskPlace, task_id: str, form: str) -> None:
-    """Show a task by its ID, with its webhook deliveries."""
+    """Show the task ID, with its webhook deliveries.
+
+    Examples:
+      dragoman admin tasks show ID
+      dragoman admin tasks show ID -o json
+    """
     from dragoman.admin.tasks import SHOW_TASK
 
     report = place.read(lambda desk: desk.answer(SHOW_TASK, None, task_id))
@@ -79,14 +98,18 @@ def show(place: TaskPlace, task_id: str, form: str) -> None:
 
 
 @tasks.command()
-@click.argument("task_id", metavar="ID")
-@click.option("--follow", is_flag=True, help="Go on with new events until the task has ended.")
+@click.argument("task_id", metavar="ID", shell_complete=complete_tasks)
+@click.option("--follow", is_flag=True, help="Continue with new events until the task has ended.")
 @output
 @with_server
 def log(place: TaskPlace, task_id: str, follow: bool, form: str) -> None:
-    """Show the events of the task with that ID as a timeline. As JSON, each line is an event.
+    """Show the events of the task ID as a timeline.
 
-    With --follow, a connection to a server that breaks is made anew, and the log goes on where it stopped.
+    With -o json, each line is an event. --follow opens a connection that breaks again, and misses no event.
+
+    Examples:
+      dragoman admin tasks log ID
+      dragoman admin tasks log ID --follow -o json
     """
     show_log(place, task_id, follow=follow, form=form)
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from dragoman.admin.question import Column
 from dragoman.cli.admin.server import Desk, TaskPlace, read_pages, with_server
+from dragoman.cli.command import Command
 from dragoman.cli.listing import Listing, list_rows, lists
 from dragoman.cli.tables import printable
 
@@ -37,7 +38,7 @@ COLUMNS = (
 """The numbers of a group, by their names in the API."""
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--by",
     default="principal,agent",
@@ -45,14 +46,18 @@ COLUMNS = (
     metavar="NAMES",
     help="What tells groups apart: team, principal, agent, model, upstream, day, separated by commas.",
 )
-@click.option("--since", default="", metavar="DAY", help="The first day (UTC), such as 2026-11-01.  [default: 30 days]")
-@click.option("--until", default="", metavar="DAY", help="The last day (UTC).  [default: today]")
+@click.option("--since", default="", metavar="DAY", help="First day (UTC), such as 2026-11-01.  [default: 30 days ago]")
+@click.option("--until", default="", metavar="DAY", help="Last day (UTC).  [default: today]")
 @lists(limit=None, cut=True, table_too=True)
 @with_server
 def usage(place: TaskPlace, by: str, since: str, until: str) -> Listing:
     """Show what callers used: runs, tokens, time and costs.
 
     Costs need `[prices]` in the configuration file.
+
+    Examples:
+      dragoman admin usage --by team,model --since 2026-11-01
+      dragoman admin usage --by day -o csv
     """
     from dragoman.admin.usage import UsageQuery
 
@@ -72,14 +77,18 @@ def usage(place: TaskPlace, by: str, since: str, until: str) -> Listing:
     )
 
 
-@click.command()
+@click.command(cls=Command)
 @lists(limit=None, cut=True)
 @with_server
 def budgets(place: TaskPlace) -> Listing:
     """Show the budgets and what is used of them.
 
-    It says what open tasks have reserved, and when each resets.
-    An account whose limit is not shown belongs to a budget that is gone from the configuration.
+    The list also says what open tasks have reserved, and when each budget resets. A row without a limit belongs to a
+    budget that is no longer in the configuration.
+
+    Examples:
+      dragoman admin budgets
+      dragoman admin budgets -o json
     """
     from dragoman.admin.budgets import LIST_BUDGETS, BudgetQuery
 

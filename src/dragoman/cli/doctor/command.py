@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from dragoman.cli.a2a.options import ClientCommand, agent_options, waiting_options
+from dragoman.cli.a2a.completion import complete_references
+from dragoman.cli.a2a.options import POLLING, ClientCommand, agent_options, waiting_options
 from dragoman.cli.arguments import EXPOSED, Seconds
 
 if TYPE_CHECKING:
@@ -29,50 +30,53 @@ if TYPE_CHECKING:
 WATCH_S = 10.0
 """The seconds between two examinations of `--watch`."""
 
-_text = click.option("--text", metavar="TEXT", help="Text of the messages.  [default: Hello]")
+_text = click.option("--text", metavar="TEXT", help="Text of the messages that are sent.  [default: Hello]")
 _second_key = click.option(
     "--second-key",
     metavar="KEY",
     envvar="A2ACLI_SECOND_KEY",
-    help=f"Key of another caller, who must not see the first one's tasks.  [A2ACLI_SECOND_KEY] {EXPOSED}.",
+    help=f"API key of another caller, who must not see the tasks of the first.  [A2ACLI_SECOND_KEY] {EXPOSED}.",
 )
 _interface = click.option(
     "--interface",
     metavar="WHICH",
-    help="The interface that messages go to: JSONRPC, HTTP+JSON or GRPC, also with a version (JSONRPC/0.3), a URL of "
+    help="Interface that messages are sent to: JSONRPC, HTTP+JSON or GRPC, also with a version (JSONRPC/0.3), a URL of "
     "the card, or `every`.  [default: as for `send`]",
 )
 
 
-@click.command(cls=ClientCommand)
-@click.argument("agent", metavar="[URL]", required=False)
+@click.command(cls=ClientCommand, idle=(POLLING,))
+@click.argument("agent", metavar="[URL]", required=False, shell_complete=complete_references)
 @click.option(
     "--fail-on",
     type=click.Choice(["red", "yellow", "never"]),
     default="red",
     show_default=True,
-    help="Exit with 1 if a finding has this colour or a worse one.",
+    help="Exit with 1 if a finding is of this colour or worse.",
 )
-@click.option("--explain", is_flag=True, help="Show with each red or yellow finding the request and the answer.")
-@click.option("--active", is_flag=True, help="Send a handful of messages, too, which may cost money.")
+@click.option("--explain", is_flag=True, help="Show the request and the response behind each red or yellow finding.")
+@click.option("--active", is_flag=True, help="Also send a handful of messages, which may cost money.")
 @_text
 @_interface
 @click.option(
     "--probe-webhooks",
     is_flag=True,
-    help="With --active: register a webhook at the agent's machine, and one here, which the agent must call.",
+    help="With --active: register one webhook on the agent's machine, and one on this machine, which the agent must "
+    "call.",
 )
 @_second_key
-@click.option("--watch", is_flag=True, help="Examine it again and again until Ctrl-C, and tell what has changed.")
+@click.option(
+    "--watch", is_flag=True, help="Examine the agent again and again until Ctrl-C, and print what has changed."
+)
 @click.option(
     "--interval",
     "interval_s",
     type=Seconds(1, 86_400),
     metavar="S",
-    help=f"With --watch: seconds in between.  [default: {WATCH_S:g}]",
+    help=f"With --watch: seconds between two examinations.  [default: {WATCH_S:g}]",
 )
-@waiting_options
 @agent_options
+@waiting_options
 def doctor(
     agent: str | None,
     fail_on: str,
@@ -88,7 +92,12 @@ def doctor(
 ) -> None:
     """Say what is wrong with an agent, and how to correct it.
 
-    It fetches the card, and asks every endpoint for what changes nothing there. Without --active no message is sent.
+    The command fetches the card, and sends every endpoint requests that change nothing there. Without --active it sends
+    no message.
+
+    Examples:
+      dragoman doctor https://agent.example
+      dragoman doctor localhost:7870 --active --explain
     """
     for given, name in (
         (text, "--text"),
@@ -108,19 +117,23 @@ def doctor(
         _run(agent, options, partial(_examine, order=order))
 
 
-@click.command(cls=ClientCommand)
-@click.argument("agent", metavar="[URL]", required=False)
+@click.command(cls=ClientCommand, idle=(POLLING,))
+@click.argument("agent", metavar="[URL]", required=False, shell_complete=complete_references)
 @_text
 @_interface
 @_second_key
-@waiting_options
 @agent_options
+@waiting_options
 def conformance(
     agent: str | None, text: str | None, interface: str | None, second_key: str | None, **options: Any
 ) -> None:
     """Send a live agent messages, and check it against A2A.
 
-    It is a smoke check of the rules that A2A's TCK tests. The exit status is 1 if one of them is broken.
+    This is a smoke test of the rules that A2A's TCK tests. The exit status is 1 if the agent breaks one of them.
+
+    Examples:
+      dragoman conformance https://agent.example
+      dragoman conformance localhost:7870 --interface every -o json
     """
     _run(agent, options, lambda settings, output: _conform(settings, output, _wish(text, interface), second_key or ""))
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.a2a.options import client_command
+from dragoman.cli.a2a.options import POLLING, client_command
+from dragoman.cli.command import Group
 
 if TYPE_CHECKING:
     from dragoman.cli.a2a.output import Output
@@ -17,20 +18,31 @@ if TYPE_CHECKING:
     from dragoman.cli.a2a.settings import Settings
 
 
-@click.group()
+@click.group(cls=Group)
 def card() -> None:
-    """Read agent cards."""
+    """Read agent cards.
+
+    Examples:
+      dragoman card get -a agent.example
+      dragoman card get -a ./card.json --validate
+    """
 
 
-@client_command(card, connects=False)
-@click.option("--validate", is_flag=True, help="Check the card against A2A 1.0, and list every fault.")
-@click.option("--extended", is_flag=True, help="Fetch the card for authenticated callers.")
-@click.option("--card-keys", metavar="FILE|URL", help="A JWK Set whose keys may have signed the card.")
-@click.option("--stream", is_flag=True, help="Print the card on one line with -o json.")
+@client_command(card, connects=False, idle=(POLLING,))
+@click.option("--validate", is_flag=True, help="Check the card against A2A 1.0, and list all faults.")
+@click.option("--extended", is_flag=True, help="Fetch the extended card, which authenticated callers see.")
+@click.option(
+    "--card-keys", metavar="FILE|URL", help="JWK Set with keys that may have signed the card.  [A2ACLI_CARD_KEYS]"
+)
+@click.option("--stream", is_flag=True, help="With -o json, print the card on one line.")
 async def get(settings: "Settings", output: "Output", validate: bool, extended: bool) -> None:
     """Show an agent's card: who it is, what it offers, and where.
 
-    It also shows what the agent asks of its callers.
+    The card also says how callers authenticate, and whether it is signed.
+
+    Examples:
+      dragoman card get -a agent.example
+      dragoman card get -a localhost:7870/agents/echo --validate -o json
     """
     from dragoman.cli.a2a.session import KnownTask, with_session
 

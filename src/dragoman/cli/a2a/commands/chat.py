@@ -32,13 +32,17 @@ PROMPT = "› "
 
 
 @client_command()
-@click.option("--context-id", metavar="ID", help="Continue in this context.")
-@click.option("--task-id", metavar="ID", help="Continue this task.")
+@click.option("--context-id", metavar="ID", help="Continue this conversation.")
+@click.option("--task-id", metavar="ID", help="Continue this task, which waits for you.")
 async def chat(session: "CommandSession") -> None:
     """Talk with an agent, turn by turn.
 
-    Answers are drawn as they come: Markdown, progress, files. Ctrl-C stops waiting for an answer, and the task goes on;
-    /help lists the commands. In a pipe each line of stdin is a message, and the output is plain text.
+    A terminal shows answers as they arrive: Markdown, progress, files. Ctrl-C stops waiting for an answer, and the task
+    continues; /help lists the commands. In a pipe each line of stdin is a message, and the output is plain text.
+
+    Examples:
+      dragoman chat -a localhost:7870
+      dragoman chat -a agent.example --context-id ID < questions.txt
     """
     await _chat(session)
 

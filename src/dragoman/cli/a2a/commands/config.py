@@ -9,23 +9,34 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli.a2a.options import client_command
+from dragoman.cli.command import Group
 
 if TYPE_CHECKING:
     from dragoman.cli.a2a.output import Output
     from dragoman.cli.a2a.settings import Settings
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
-    """Inspect the settings of the client commands."""
+    """Show the settings of the client commands.
+
+    Examples:
+      dragoman config show
+      dragoman config show -o json
+    """
 
 
 @client_command(config, connects=False)
 async def show(settings: "Settings", output: "Output") -> None:
     """Show each setting, its value and its source; then stored logins.
 
-    The source is a flag, a variable, a file or the default. Settings are changed in the environment or in the files: a
-    .env above the working directory, the file of --config, and ~/.config/a2a-cli/.env.
+    The source is a flag, a variable, a file or the default. Settings are changed in the environment or in a file: a
+    .env in the working directory or above it, the file of --config, or ~/.config/a2a-cli/.env. Options of this command
+    are shown with the source `flag`.
+
+    Examples:
+      dragoman config show
+      dragoman config show --config staging.env -o json
     """
     import asyncio
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli.arguments import EXPOSED, WholeNumber, complete_files, secret_of
+from dragoman.cli.command import Command
 
 if TYPE_CHECKING:
     from dragoman.server import ListeningServer
@@ -19,26 +20,30 @@ THIS_MACHINE = ("127.0.0.0/8", "::1/128")
 """Where the agents may call webhooks besides the public network, so that `dragoman receive` gets them."""
 
 
-@click.command("demo-server")
-@click.option("--port", type=WholeNumber(0, 65535), default=0, show_default="a free one", help="Port of 127.0.0.1.")
+@click.command("demo-server", cls=Command)
+@click.option("--port", type=WholeNumber(0, 65535), default=0, show_default="a free one", help="Port on 127.0.0.1.")
 @click.option(
     "--api-key",
     metavar="KEY",
     envvar=KEY_ENV,
-    help=f"Ask callers for this key.  [{KEY_ENV}; default: ask nobody] {EXPOSED}, or --api-key-file.",
+    help=f"Key that callers must send.  [{KEY_ENV}; default: no authentication] {EXPOSED}, or --api-key-file.",
 )
 @click.option(
     "--api-key-file",
     metavar="FILE",
     envvar=f"{KEY_ENV}_FILE",
     shell_complete=complete_files,
-    help=f"Ask callers for the key that this file holds.  [{KEY_ENV}_FILE]",
+    help=f"File that holds the key.  [{KEY_ENV}_FILE]",
 )
 def demo_server(port: int, api_key: str | None, api_key_file: str | None) -> None:
     """Run demo agents, to practise the other commands on.
 
-    The server keeps its tasks in memory and ends with Ctrl-C. The agents stream, ask questions, take and give files,
-    ask for a login, answer without a task, reject and fail. Their webhooks may be on this machine.
+    The server keeps its tasks in memory and ends with Ctrl-C. Its agents stream, ask questions, receive and return
+    files, require a login, answer without a task, reject and fail. They may call webhooks on this machine.
+
+    Examples:
+      dragoman demo-server --port 7999
+      dragoman demo-server --port 7999 --api-key-file key.txt
     """
     import sys
 

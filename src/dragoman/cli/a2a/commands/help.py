@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli.arguments import complete_commands
+from dragoman.cli.command import Command, no_such_command
 from dragoman.cli.endings import CommandFailed
 from dragoman.cli.old_names import with_new_names
 
@@ -35,18 +36,14 @@ def _complete_words(ctx: click.Context, param: click.Parameter, incomplete: str)
     return offered
 
 
-@click.command("help")
+@click.command("help", cls=Command)
 @click.argument("words", nargs=-1, metavar="[COMMAND]...", shell_complete=_complete_words)
 @click.pass_context
 def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
     """Show how to use a command, or a reference table.
 
-    \b
-      dragoman help send
-      dragoman help settings port
-      dragoman help messages "store file x.db belongs to another program"
-
-    A text after the name of a table shows the rows that have it. A message may be given as it was printed.
+    A text after the name of a table shows only the rows that contain it. An error message may be given as it was
+    printed.
 
     \b
     Tables:
@@ -85,6 +82,11 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       upstream-reasons   why a task at another server failed
       webhook-headers    the headers of a webhook delivery
       worker-api         the requests of workers
+
+    Examples:
+      dragoman help send
+      dragoman help settings port
+      dragoman help messages "store file x.db belongs to another program"
     """
     from dragoman.cli.topics import TOPICS
 
@@ -94,11 +96,12 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
     assert ctx.parent is not None  # this command is only reached through the main one
     where = ctx.parent
     for word in with_new_names(words, tell=True):
-        command = where.command.get_command(where, word) if isinstance(where.command, click.Group) else None
+        group = where.command if isinstance(where.command, click.Group) else None
+        command = None if group is None else group.get_command(where, word)
+        if group is None:
+            raise click.UsageError(f"`{where.command_path}` has no commands", where)
         if command is None:
-            raise click.UsageError(
-                f"no command {' '.join(words)!r}, and no table of that name: {', '.join(TOPICS)}", ctx.parent
-            )
+            raise no_such_command(group, where, word, TOPICS if where is ctx.parent else ())
         where = click.Context(command, parent=where, info_name=word)
     click.echo(where.get_help())
 
@@ -113,16 +116,18 @@ def _print_table(name: str, text: str) -> None:
     click.echo(to_text(table, min(shutil.get_terminal_size().columns, WIDTH_MAX)))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, /, shell: str) -> None:
     """Print a completion script for a shell.
 
-    \b
-      bash:  dragoman completion bash > ~/.local/share/bash-completion/completions/dragoman
-      zsh:   dragoman completion zsh > "${fpath[1]}/_dragoman"
-      fish:  dragoman completion fish > ~/.config/fish/completions/dragoman.fish
+    The script completes commands, options, and the names of agents, tasks, keys and hosts.
+
+    Examples:
+      dragoman completion bash > ~/.local/share/bash-completion/completions/dragoman
+      dragoman completion zsh > "${fpath[1]}/_dragoman"
+      dragoman completion fish > ~/.config/fish/completions/dragoman.fish
     """
     from click.shell_completion import get_completion_class
 

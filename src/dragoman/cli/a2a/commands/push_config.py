@@ -7,24 +7,35 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dragoman.cli.a2a.options import client_command
+from dragoman.cli.a2a.completion import complete_agent_tasks
+from dragoman.cli.a2a.options import POLLING, client_command
+from dragoman.cli.command import Group
 
 if TYPE_CHECKING:
     from dragoman.cli.a2a.session import CommandSession
 
 
-@click.group("push-config")
+@click.group("push-config", cls=Group)
 def push_config() -> None:
-    """Manage the webhooks that an agent calls about a task."""
+    """Manage the webhooks that an agent calls about a task.
+
+    Examples:
+      dragoman task push-config create TASK -a agent.example --url https://me.example/hook
+      dragoman task push-config list TASK -a agent.example
+    """
 
 
-@client_command(push_config)
-@click.argument("task_id", metavar="TASK")
-@click.option("--url", required=True, metavar="URL", help="The webhook.")
-@click.option("--id", "config_id", default="", metavar="ID", help="Its id.  [default: the agent's choice]")
-@click.option("--token", metavar="TOKEN", help="Token that the agent repeats in each call.")
-@click.option("--auth-scheme", metavar="SCHEME", help="How the agent authenticates to the webhook, such as Bearer.")
-@click.option("--auth-credentials", metavar="SECRET", help="The credentials for --auth-scheme.")
+@client_command(push_config, idle=(POLLING,))
+@click.argument("task_id", metavar="TASK", shell_complete=complete_agent_tasks)
+@click.option("--url", required=True, metavar="URL", help="URL that the agent calls.")
+@click.option("--id", "config_id", default="", metavar="ID", help="Id of the webhook.  [default: the agent's choice]")
+@click.option("--token", metavar="TOKEN", help="Token that the agent sends with each call.")
+@click.option(
+    "--auth-scheme",
+    metavar="SCHEME",
+    help="Scheme by which the agent authenticates itself to the webhook, such as Bearer.",
+)
+@click.option("--auth-credentials", metavar="SECRET", help="Credentials that the agent sends by that scheme.")
 async def create(
     session: "CommandSession",
     task_id: str,
@@ -34,7 +45,12 @@ async def create(
     auth_scheme: str | None,
     auth_credentials: str | None,
 ) -> None:
-    """Have the agent call a webhook about a task."""
+    """Register a webhook that the agent calls about a task.
+
+    Examples:
+      dragoman task push-config create TASK -a agent.example --url https://me.example/ --token secret
+      dragoman task push-config create TASK -a localhost:7870 --url localhost:8080
+    """
     await _begin(session, task_id)
     session.hide(token, auth_credentials)
     made = await session.connection.webhooks.set(
@@ -43,28 +59,43 @@ async def create(
     session.output.push_config(made)
 
 
-@client_command(push_config)
-@click.argument("task_id", metavar="TASK")
+@client_command(push_config, idle=(POLLING,))
+@click.argument("task_id", metavar="TASK", shell_complete=complete_agent_tasks)
 @click.argument("config_id", metavar="ID")
 async def get(session: "CommandSession", task_id: str, config_id: str) -> None:
-    """Show a webhook of a task."""
+    """Show a webhook of a task.
+
+    Examples:
+      dragoman task push-config get TASK ID -a agent.example
+      dragoman task push-config get TASK ID -a agent.example -o json
+    """
     await _begin(session, task_id)
     session.output.push_config(await session.connection.webhooks.get(task_id, config_id))
 
 
-@client_command(push_config, "list")
-@click.argument("task_id", metavar="TASK")
+@client_command(push_config, "list", idle=(POLLING,))
+@click.argument("task_id", metavar="TASK", shell_complete=complete_agent_tasks)
 async def list_(session: "CommandSession", task_id: str) -> None:
-    """List the webhooks of a task."""
+    """List the webhooks of a task.
+
+    Examples:
+      dragoman task push-config list TASK -a agent.example
+      dragoman task push-config list TASK -a agent.example -o json
+    """
     await _begin(session, task_id)
     session.output.push_configs(await session.connection.webhooks.list(task_id))
 
 
-@client_command(push_config)
-@click.argument("task_id", metavar="TASK")
+@client_command(push_config, idle=(POLLING,))
+@click.argument("task_id", metavar="TASK", shell_complete=complete_agent_tasks)
 @click.argument("config_id", metavar="ID")
 async def delete(session: "CommandSession", task_id: str, config_id: str) -> None:
-    """Delete a webhook of a task."""
+    """Delete a webhook of a task.
+
+    Examples:
+      dragoman task push-config delete TASK ID -a agent.example
+      dragoman task push-config delete TASK ID -a agent.example -o json
+    """
     await _begin(session, task_id)
     from dragoman.cli.a2a.text import field
 

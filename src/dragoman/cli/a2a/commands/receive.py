@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.a2a.options import ClientCommand, agent_options
+from dragoman.cli.a2a.options import LISTENING_IDLE, ClientCommand, agent_options
 from dragoman.cli.a2a.settings import SettingsError
 from dragoman.cli.arguments import WholeNumber
 
@@ -36,20 +36,22 @@ POLL_S = 0.1
 """How long the server takes to see that it shall end."""
 
 
-@click.command(cls=ClientCommand)
+@click.command(cls=ClientCommand, idle=LISTENING_IDLE)
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
 @click.option("--port", type=WholeNumber(0, 65535), default=0, show_default="a free one", help="Port to listen on.")
-@click.option("--token", metavar="TOKEN", help="Accept only reports with this token of `push-config create --token`.")
-@click.option("--count", type=WholeNumber(1), metavar="N", help="End after N reports.  [default: with Ctrl-C]")
+@click.option(
+    "--token", metavar="TOKEN", help="Token that each report must carry, as given to `push-config create --token`."
+)
+@click.option("--count", type=WholeNumber(1), metavar="N", help="End after N reports.  [default: end with Ctrl-C]")
 @agent_options
 def receive(host: str, port: int, token: str | None, count: int | None, **options: Any) -> None:
     """Receive webhooks, and print each report.
 
-    A report is printed as fields and blocks, or as one JSON object a line.
+    A report is printed as fields and blocks, or with -o json as one JSON object a line.
 
-    \b
+    Examples:
       dragoman receive --port 8080 --token secret
-      dragoman task push-config create TASK -a AGENT --url http://127.0.0.1:8080/ --token secret
+      dragoman receive --port 8080 --count 1 -o json
     """
     from dragoman.cli.a2a.session import run_command
 

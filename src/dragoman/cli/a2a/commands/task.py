@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli.a2a.commands.push_config import push_config
-from dragoman.cli.a2a.options import client_command
+from dragoman.cli.a2a.completion import complete_agent_tasks
+from dragoman.cli.a2a.options import POLLING, client_command
 from dragoman.cli.a2a.settings import SettingsError
 from dragoman.cli.arguments import WholeNumber, complete_folders
+from dragoman.cli.command import Group
 from dragoman.cli.old_names import old_option
 
 if TYPE_CHECKING:
@@ -24,23 +26,32 @@ STATES = ("submitted", "working", "input-required", "auth-required", "completed"
 _STATE = click.Choice(STATES, case_sensitive=False)
 _PAGE_SIZE = WholeNumber(1, 100)
 
-_on_one_line = click.option("--stream", is_flag=True, help="Print the task on one line with -o json.")
+_on_one_line = click.option("--stream", is_flag=True, help="With -o json, print the task on one line.")
 
 
-@click.group()
+@click.group(cls=Group)
 def task() -> None:
-    """Work with the tasks of an agent."""
+    """Work with your tasks at an agent.
+
+    Examples:
+      dragoman task list -a agent.example --state working
+      dragoman task get TASK -a agent.example --wait
+    """
 
 
 @client_command(task)
-@click.argument("task_id", metavar="TASK")
-@click.option("--history", metavar="N", help="Also return the newest N messages.  [default: what the agent returns]")
-@click.option("--wait", "--watch", "wait", is_flag=True, help="Ask until the task ends or waits for you.")
+@click.argument("task_id", metavar="TASK", shell_complete=complete_agent_tasks)
+@click.option("--history", metavar="N", help="Show the newest N messages, too.  [default: what the agent returns]")
+@click.option(
+    "--wait", "--watch", "wait", is_flag=True, help="Ask again and again until the task ends or waits for you."
+)
 @_on_one_line
 async def get(session: "CommandSession", task_id: str) -> None:
     """Show a task: its state and its artifacts.
 
-    With --history it also shows messages.
+    Examples:
+      dragoman task get TASK -a agent.example
+      dragoman task get TASK -a agent.example --wait --timeout 5m -o json
     """
     from dragoman.cli.a2a.message import print_outcome
     from dragoman.cli.a2a.waiting import poll
@@ -63,29 +74,41 @@ def _history_length(session: "CommandSession") -> int | None:
     return int(text)
 
 
-@client_command(task)
-@click.argument("task_id", metavar="TASK")
+@client_command(task, idle=(POLLING,))
+@click.argument("task_id", metavar="TASK", shell_complete=complete_agent_tasks)
 @click.option("--metadata", metavar="JSON", help="Metadata of the request, as a JSON object.")
 @_on_one_line
 async def cancel(session: "CommandSession", task_id: str) -> None:
-    """Cancel a task, and show it as it stands then."""
+    """Cancel a task, and show its state afterwards.
+
+    The exit status is 1 if the agent refuses, for example because the task has ended.
+
+    Examples:
+      dragoman task cancel TASK -a agent.example
+      dragoman task cancel TASK -a agent.example --metadata '{"reason": "duplicate"}'
+    """
     from dragoman.cli.a2a.message import read_metadata
 
     session.output.task(await session.connection.cancel(task_id, metadata=read_metadata(session.settings)))
 
 
-@client_command(task, "list")
-@click.option("--context-id", metavar="ID", help="Only tasks of this context.")
-@click.option("--state", type=_STATE, metavar="S", help=f"Only tasks in this state: {', '.join(STATES)}.")
+@client_command(task, "list", idle=(POLLING,))
+@click.option("--context-id", metavar="ID", help="List only tasks of this context.")
+@click.option("--state", type=_STATE, metavar="S", help=f"List only tasks in this state: {', '.join(STATES)}.")
 @old_option("--status", "state", "--state", type=_STATE)
-@click.option("--limit", type=_PAGE_SIZE, default=50, show_default=True, metavar="N", help="Tasks on a page.")
+@click.option("--limit", type=_PAGE_SIZE, default=50, show_default=True, metavar="N", help="Number of tasks on a page.")
 @old_option("--page-size", "limit", "--limit", type=_PAGE_SIZE)
-@click.option("--cursor", default="", metavar="C", help="Continue after a page, which names C.")
+@click.option("--cursor", default="", metavar="C", help="Continue after an earlier page, which printed C.")
 @old_option("--page-token", "cursor", "--cursor")
-@click.option("--artifacts", is_flag=True, help="Include artifacts.")
-@click.option("--stream", is_flag=True, help="One task a line with -o json.")
+@click.option("--artifacts", is_flag=True, help="Include the artifacts of each task.")
+@click.option("--stream", is_flag=True, help="With -o json, print one task a line.")
 async def list_(session: "CommandSession", state: str | None, limit: int, cursor: str, artifacts: bool) -> None:
-    """List the caller's tasks, newest first, a page at a time."""
+    """List your tasks, the newest first, a page at a time.
+
+    Examples:
+      dragoman task list -a agent.example --state input-required
+      dragoman task list -a agent.example --limit 10 -o json
+    """
     from dragoman.model.task import TaskState
 
     wanted = None if state is None else TaskState["_".join(state.upper().split("-"))]
@@ -100,10 +123,17 @@ async def list_(session: "CommandSession", state: str | None, limit: int, cursor
 
 
 @client_command(task)
-@click.argument("task_id", metavar="TASK")
-@click.option("--stream", is_flag=True, help="Print each event as it comes; JSON lines with -o json.")
+@click.argument("task_id", metavar="TASK", shell_complete=complete_agent_tasks)
+@click.option("--stream", is_flag=True, help="Print each event as it arrives; with -o json as JSON lines.")
 async def subscribe(session: "CommandSession", task_id: str, stream: bool) -> None:
-    """Follow a task until it ends or waits for you. A connection that breaks is made again, without a gap."""
+    """Follow a task until it ends or waits for you.
+
+    A connection that breaks is opened again, and no event is lost.
+
+    Examples:
+      dragoman task subscribe TASK -a agent.example --stream
+      dragoman task subscribe TASK -a agent.example --timeout 10m -o json
+    """
     from dragoman.cli.a2a.message import print_outcome
     from dragoman.cli.a2a.waiting import subscribe_and_wait
 
@@ -113,8 +143,8 @@ async def subscribe(session: "CommandSession", task_id: str, stream: bool) -> No
     print_outcome(session, found, restate=stream)
 
 
-@client_command(task)
-@click.argument("task_id", metavar="TASK")
+@client_command(task, idle=(POLLING,))
+@click.argument("task_id", metavar="TASK", shell_complete=complete_agent_tasks)
 @click.option(
     "--dir",
     "folder",
@@ -122,13 +152,17 @@ async def subscribe(session: "CommandSession", task_id: str, stream: bool) -> No
     show_default=True,
     metavar="DIR",
     shell_complete=complete_folders,
-    help="Folder to save into.",
+    help="Folder in which the files are saved.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace files that exist already.")
+@click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 async def download(session: "CommandSession", task_id: str, folder: str, overwrite: bool) -> None:
     """Save the artifacts of a task as files.
 
-    Data is saved as JSON.
+    Structured data becomes a JSON file.
+
+    Examples:
+      dragoman task download TASK -a agent.example
+      dragoman task download TASK -a agent.example --dir results --overwrite
     """
     from pathlib import Path
 
@@ -142,12 +176,16 @@ task.add_command(push_config)
 
 
 @client_command(lines=True)
-@click.argument("task_id", metavar="TASK")
+@click.argument("task_id", metavar="TASK", shell_complete=complete_agent_tasks)
 async def watch(session: "CommandSession", task_id: str) -> None:
-    """Look at a task until it ends or waits for you.
+    """Watch a task until it ends or waits for you.
 
-    Its text is drawn as Markdown, its progress as a bar, its files by name and size. The connection is made again when
-    it breaks. Ctrl-C stops looking; the task goes on.
+    A terminal shows its text as Markdown, its progress as a bar, and its files by name and size. A connection that
+    breaks is opened again. Ctrl-C ends the command, and the task continues.
+
+    Examples:
+      dragoman watch TASK -a agent.example
+      dragoman watch TASK -a agent.example -o json
     """
     from dragoman.cli.a2a.message import print_outcome
     from dragoman.cli.a2a.view import TaskScreen, at_terminal

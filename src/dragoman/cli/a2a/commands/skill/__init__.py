@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from dragoman.cli.command import Command
+
 NAME = "dragoman"
 
 FOLDER = Path(".agents") / "skills" / NAME
@@ -16,12 +18,20 @@ FOLDER = Path(".agents") / "skills" / NAME
 _FILES = ("SKILL.md", "references/examples.md")
 
 
-@click.command()
-@click.option("--install", type=click.Choice(["project", "user"]), help="Install it for this project, or for you.")
+@click.command(cls=Command)
+@click.option(
+    "--install",
+    type=click.Choice(["project", "user"]),
+    help="Install the skill for this project, or for your user account.",
+)
 def skill(install: str | None) -> None:
     """Print or install the skill for coding agents.
 
-    It teaches them to use this tool. It is installed below .agents/skills.
+    The skill teaches coding agents to use this tool. --install writes it below .agents/skills.
+
+    Examples:
+      dragoman skill
+      dragoman skill --install project
     """
     source = files(__name__)
     if install is None:
