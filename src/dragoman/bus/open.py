@@ -36,4 +36,4 @@ def make_bus(bus: str, secret: bytes, dsns: Sequence[str] = ()) -> Bus:
 
 
 def _missing(bus: str, extra: str) -> str:
-    return f"bus {bus!r} needs the extra {extra}: {install_command(extra)}"
+    return f"bus {bus!r} needs the extra {extra}: run {install_command(extra)}"

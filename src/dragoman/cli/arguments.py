@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 from click.shell_completion import CompletionItem
@@ -61,6 +60,8 @@ class ServerUrl(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Read the address. Raises BadParameter."""
+        from urllib.parse import urlsplit
+
         url = with_scheme(str(value).strip())
         try:
             parts = urlsplit(url)
@@ -84,6 +85,7 @@ def with_scheme(address: str) -> str:
 def is_loopback(host: str) -> bool:
     """Whether a bare host, with a port and a path or without, is this machine."""
     from ipaddress import ip_address
+    from urllib.parse import urlsplit
 
     try:
         name = urlsplit(f"//{host}").hostname or ""

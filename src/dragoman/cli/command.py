@@ -6,7 +6,6 @@ section is a list of flags in `--help`, and explained in `--help-all`.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import cleandoc
-from textwrap import TextWrapper
 from typing import Any, TypeVar
 
 import click
@@ -85,6 +84,8 @@ class HelpLayout(click.Command):
 
 def _write_folded(formatter: click.HelpFormatter, folded: Mapping[str, Sequence[str]]) -> None:
     """Write the flags of each section. No flag is broken at its hyphens, so that all can be searched for."""
+    from textwrap import TextWrapper
+
     width = 2 + max(map(len, folded))
     with formatter.section("More options, which --help-all explains"):
         indent = " " * formatter.current_indent

@@ -3,9 +3,6 @@
 Invariant: a name that nobody tells is left out: no completion fails, and none prints anything but its answers.
 """
 
-import contextlib
-import io
-import logging
 from collections.abc import Callable, Iterable
 
 from click.shell_completion import CompletionItem
@@ -30,6 +27,10 @@ def offer(names: Iterable[Name], incomplete: str) -> list[CompletionItem[str]]:
 
 def quietly(names: Callable[[], Iterable[Name]]) -> Iterable[Name]:
     """The names, or none if they cannot be told, whatever the reason. Nothing is printed."""
+    import contextlib
+    import io
+    import logging
+
     silenced = logging.root.manager.disable
     logging.disable()
     try:

@@ -141,7 +141,7 @@ class NotInstalled(NoInterface):
     def __init__(self, url: str) -> None:
         super().__init__(
             url,
-            f"it is called over gRPC, which is not installed here: {install_command('grpc')}",
+            f"it is called over gRPC, which is not installed here: run {install_command('grpc')}",
         )
 
 

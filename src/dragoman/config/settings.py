@@ -350,7 +350,7 @@ class Config(Struct, frozen=True, kw_only=True):
         "Where the bytes of large files are stored: folder:path or s3://bucket/prefix?endpoint=…&region=…. Callers "
         "then get such files as URLs. Unset, all files are stored with their task and sent within it.",
     ] = None
-    files_above: Annotated[int, whole(0, 1 << 31), "With files set, a file larger than this many bytes is large."] = (
+    files_above: Annotated[int, whole(0, 1 << 31), "Size in bytes above which a file is large, if files is set."] = (
         262_144
     )
     files_expire_s: Annotated[
@@ -362,7 +362,9 @@ class Config(Struct, frozen=True, kw_only=True):
     fetch_max_bytes: Annotated[
         int, whole(1024, 1 << 31), "Largest file that agents fetch (ctx.read) from a URL given by a caller."
     ] = 32 * 1024 * 1024
-    fetch_timeout_s: Annotated[float, seconds(0.1, 3600), "How long such a fetch may take, redirects included."] = 30.0
+    fetch_timeout_s: Annotated[
+        float, seconds(0.1, 3600), "How long the fetch of a file may take, redirects included."
+    ] = 30.0
     fetch_allowed_hosts: Annotated[
         tuple[str, ...], HOSTS, "Hosts that agents may fetch files from, whatever their address."
     ] = ()
@@ -405,18 +407,18 @@ class Config(Struct, frozen=True, kw_only=True):
         "One key that all callers share (x-api-key or bearer token); agents can have their own. A flag shows in the "
         "process table: better in the environment, or in api_key_file.",
     ] = None
-    api_key_file: Annotated[str | None, TEXT, "File that holds nothing but that key."] = None
+    api_key_file: Annotated[str | None, TEXT, "File that holds nothing but api_key."] = None
     secret_key: Annotated[
         str | None,
         TEXT,
         "Key that seals the secrets of agents added by the API: 32 bytes in base64. If there are several, "
         "separated by commas, the first one seals. Better in the environment, or in secret_key_file.",
     ] = None
-    secret_key_file: Annotated[str | None, TEXT, "File that holds nothing but that key, or several, one a line."] = None
+    secret_key_file: Annotated[str | None, TEXT, "File that holds nothing but secret_key, one key a line."] = None
     agents_api_allow_hosts: Annotated[
         tuple[str, ...],
         HOSTS,
-        "Hosts that agents added by the API may be at, whatever their address; all others are on the open internet.",
+        "Hosts where agents added by the API may be, whatever their address; other hosts must be on the open internet.",
     ] = ()
     admin_runs_workers: Annotated[
         bool,
@@ -491,7 +493,9 @@ class Config(Struct, frozen=True, kw_only=True):
         str | None, URL, "URL that is called when a budget passes one of its thresholds, whatever its address."
     ] = None
     budget_webhook_secret: Annotated[
-        str | None, TEXT, "Secret by which these calls are signed (Standard Webhooks); better in the environment."
+        str | None,
+        TEXT,
+        "Secret that signs the calls of budget_webhook (Standard Webhooks); better in the environment.",
     ] = None
     max_page_bytes: Annotated[
         int,
@@ -580,10 +584,10 @@ class Config(Struct, frozen=True, kw_only=True):
     push_allowed_hosts: Annotated[
         tuple[str, ...],
         HOSTS,
-        "Hosts that webhooks may be at, whatever their address, such as those of a docker network.",
+        "Hosts where webhooks may be, whatever their address, such as those of a docker network.",
     ] = ()
     push_allowed_cidrs: Annotated[
-        tuple[str, ...], NETWORKS, "Networks that webhooks may be in, although they are not public."
+        tuple[str, ...], NETWORKS, "Networks where webhooks may be, although they are not public."
     ] = ()
     push_jwt: Annotated[bool, BOOLEAN, "Also sign every delivery with a JWT; the key is at /.well-known/jwks.json."] = (
         False
@@ -613,13 +617,13 @@ class Config(Struct, frozen=True, kw_only=True):
     queue_warn_s: Annotated[
         float,
         seconds(1, 86_400),
-        "How long a task may wait to be run until the log says that its agent's queue is old.",
+        "How long a task may wait to run before the log warns of its agent's queue.",
     ] = 60.0
     access_log: Annotated[
-        str, choice("off", "text", "json"), "Format of the line that is written for each request; off: none is."
+        str, choice("off", "text", "json"), "Format of the line that is logged for each request; off logs none."
     ] = "off"
     access_log_file: Annotated[
-        str | None, TEXT, "File for those lines, or - for standard output. Without it they go to standard error."
+        str | None, TEXT, "File for the lines of access_log, or - for stdout. Without it they go to stderr."
     ] = None
 
     console: Annotated[bool, BOOLEAN, "Serve the console for operators at /console."] = True
@@ -636,20 +640,22 @@ class Config(Struct, frozen=True, kw_only=True):
     oidc_client_secret: Annotated[
         str | None,
         TEXT,
-        "Secret of that client, if it has one; better in the environment, or in oidc_client_secret_file.",
+        "Secret of oidc_client_id, if it has one; better in the environment, or in oidc_client_secret_file.",
     ] = None
-    oidc_client_secret_file: Annotated[str | None, TEXT, "File that holds nothing but that secret."] = None
+    oidc_client_secret_file: Annotated[str | None, TEXT, "File that holds nothing but oidc_client_secret."] = None
     oidc_scope: Annotated[str, TEXT, "Scopes that are asked for, with spaces between them; openid is one of them."] = (
         "openid"
     )
     oidc_role_claim: Annotated[
         str | None, TEXT, "Claim of the ID token that says who is an operator, like groups or realm_access.roles."
     ] = None
-    oidc_role_value: Annotated[
-        str | None, TEXT, "Value that this claim must have, or that must be in it, for operators."
-    ] = None
+    oidc_role_value: Annotated[str | None, TEXT, "Value that oidc_role_claim must have, or contain, for operators."] = (
+        None
+    )
     oidc_session_s: Annotated[
-        float, seconds(0, 604_800), "How long such a session lasts; 0: as long as the ID token is valid."
+        float,
+        seconds(0, 604_800),
+        "How long operators stay signed in by the provider; 0: as long as the ID token is valid.",
     ] = 0.0
     openai_question_mark: Annotated[
         bool,

@@ -5,5 +5,5 @@ Invariant: pure values.
 
 
 def install_command(extra: str) -> str:
-    """The advice to install an extra, with the command for an installed wheel and the one for a clone."""
-    return f"run pip install 'dragoman[{extra}]', or pip install '.[{extra}]' in a clone"
+    """The command that installs an extra beside an installed wheel, and the one for a clone."""
+    return f"pip install 'dragoman[{extra}]', or pip install '.[{extra}]' in a clone"

@@ -37,7 +37,7 @@ def bind_grpc(
         if (error.name or "").partition(".")[0] not in PACKAGES:
             raise
         raise StartError(
-            f"grpc_port is set, but gRPC is not installed: {install_command('grpc')}; or leave grpc_port out"
+            f"grpc_port is set, but gRPC is not installed: run {install_command('grpc')}; or leave grpc_port out"
         ) from error
     server = GrpcServer(
         current,

@@ -91,7 +91,7 @@ def _make_telemetry(config: Config) -> "OpenTelemetry | None":
         if error.name is None or not error.name.startswith("opentelemetry"):
             raise
         raise StartError(
-            f"telemetry is on, but OpenTelemetry is not installed: {install_command('otel')}; or turn telemetry off"
+            f"telemetry is on, but OpenTelemetry is not installed: run {install_command('otel')}; or turn telemetry off"
         ) from error
     providers, captures = installed(__version__), config.telemetry_capture_content
     return OpenTelemetry(*providers, config.telemetry_prefix, __version__, genai=genai, captures=captures)

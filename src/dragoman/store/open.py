@@ -58,7 +58,7 @@ def _extra_postgres(url: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise StoreError(
-            f"store {hide_password(url)!r} needs the extra postgres: {install_command('postgres')}"
+            f"store {hide_password(url)!r} needs the extra postgres: run {install_command('postgres')}"
         ) from error
 
 
@@ -236,5 +236,5 @@ def blob_store(files: str) -> BlobStore:
     try:
         from dragoman.store.blobs.s3 import S3Blobs
     except ImportError as error:
-        raise BlobError(f"files {files!r} needs the extra s3: {install_command('s3')}") from error
+        raise BlobError(f"files {files!r} needs the extra s3: run {install_command('s3')}") from error
     return S3Blobs(files)

@@ -13,7 +13,7 @@ from dragoman.admin.webhooks import DeliveryLine, PausedHostLine
 from dragoman.cli.admin.status import ServerState, find_troubles
 from tests.cli.admin.site import dragoman, site
 
-NOTHING = {
+NOTHING: dict[str, Any] = {
     "tasks": {},
     **dict.fromkeys(("queued", "running", "waiting", "webhook_calls_pending", "webhook_calls_dead"), 0),
     **dict.fromkeys(("replicas", "writes", "failed_writes"), 0),

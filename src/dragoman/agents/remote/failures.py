@@ -78,7 +78,7 @@ FIXES = {
     NOT_SIGNED: "see who signed it, and which keys its server publishes",
     NOT_CALLED: "add that server to `origins` if it may be called, or have its operator correct the card",
     NOT_REACHED: "see whether it runs where its card says, and whether a firewall is in between",
-    NOT_INSTALLED: f"install it: {install_command('grpc')}",
+    NOT_INSTALLED: f"install it: run {install_command('grpc')}",
     NOT_LET_IN: "see whether `credentials` are right: the variable of the environment, and the `header`",
     NO_AGENT_THERE: "see whether the URL in `run` is right, and the one that its card names",
     BUSY: "try again later; if it stays so, ask its operator",

@@ -18,6 +18,9 @@ SHELLS = ("bash", "zsh", "fish")
 WIDTH_MAX = 100
 """The widest lines of a table, in characters."""
 
+_WHOLE_ADDRESSES = "COMP_WORDBREAKS=${COMP_WORDBREAKS//:}\n"
+"""Bash parts words at colons, too, so that it would complete the port of an address alone."""
+
 _EVERY_COMMA, _FIRST_COMMA = 'string split ","', 'string split --max 1 ","'
 """Click's script for fish splits an answer at every comma, and so cuts descriptions there (click 8.5.1)."""
 
@@ -136,4 +139,4 @@ def completion(ctx: click.Context, /, shell: str) -> None:
     assert found is not None  # click has a class for each of these shells
     assert root.info_name is not None  # the program has a name
     script = found(root.command, {}, "dragoman", "_DRAGOMAN_COMPLETE").source()
-    click.echo(script.replace(_EVERY_COMMA, _FIRST_COMMA))
+    click.echo(script.replace(_EVERY_COMMA, _FIRST_COMMA) + (_WHOLE_ADDRESSES if shell == "bash" else ""))
