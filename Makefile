@@ -54,7 +54,7 @@ WORKERS ?= -n $(shell echo $$(( $(CORES) > 3 ? 6 : $(CORES) * 2 ))) --dist loadf
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster console test-console-long pictures console-pictures bench docs site surface compliance peers frameworks requirements clean
-.PHONY: test-proxies container dist console-dev test-console
+.PHONY: test-proxies container dist console-dev test-console recording
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -132,6 +132,9 @@ pictures: $(VENV)/.dev console tests/console/node_modules/.ready ## take the pic
 
 console-pictures: $(VENV)/.dev console tests/console/node_modules/.ready ## pictures of every page of the console in build/pictures: light, dark, three widths, empty, full; ARGS="--only tasks"
 	PYTHONPATH=. $(BIN)/python scripts/console_pictures.py $(ARGS)
+
+recording: $(VENV)/.dev .venv-fw-a2a-sdk/.ready ## record `dragoman demo kill` beside the official SDK, for the README: docs/pictures/demo-kill.svg
+	PYTHONPATH=. $(BIN)/python -m scripts.recording .venv-fw-a2a-sdk/bin/dragoman
 
 bench: $(VENV)/.dev .venv-bench/.ready .venv-litellm/.ready ## Dragoman, the official SDK's server and a bare floor, side by side
 	.venv-bench/bin/python bench/run.py $(ARGS)

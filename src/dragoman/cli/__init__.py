@@ -19,6 +19,7 @@ COMMANDS = {
     "completion": "dragoman.cli.a2a.commands.help:completion",
     "config": "dragoman.cli.a2a.commands.config:config",
     "conformance": "dragoman.cli.doctor.command:conformance",
+    "demo": "dragoman.cli.demo.command:demo",
     "demo-server": "dragoman.cli.a2a.commands.demo_server:demo_server",
     "doctor": "dragoman.cli.doctor.command:doctor",
     "help": "dragoman.cli.a2a.commands.help:help_",

@@ -86,6 +86,12 @@ def load_reference(reference: str) -> list[Runner]:
     return [_adopt_lifespan(reference, module, agent) for agent in found]
 
 
+def load_object(reference: str) -> object:
+    """Return the object that MODULE:OBJECT names, as it is. Raises AgentReferenceError."""
+    place, name = _split(reference)
+    return _find_object(reference, _load_module(reference, place), name)
+
+
 def read_given(value: object, agent_id: str = "") -> Runner:
     """The agent that a program gives as an object, under `agent_id` if that is not empty.
 

@@ -1,0 +1,138 @@
+"""`dragoman demo`: shows on this machine what Dragoman promises.
+
+Invariant: it needs no key and no network, and leaves nothing behind.
+"""
+
+import click
+
+from dragoman.cli.arguments import WholeNumber
+from dragoman.cli.tables import json_flag, print_json
+
+TEXT = "Do the work"
+
+AFTER_S = 3.0
+
+POSTGRES = ("postgresql://", "postgres://")
+
+ELSEWHERE = ("a2a:", "openai:", "worker", "command:")
+
+
+@click.group()
+def demo() -> None:
+    """Show on this machine what Dragoman promises."""
+
+
+@demo.command()
+@click.argument("agent", required=False, metavar="[MODULE:OBJECT]")
+@click.option("--text", metavar="TEXT", default=TEXT, show_default=True, help="Message to send.")
+@click.option(
+    "--after",
+    type=click.FloatRange(0.1, 3600),
+    metavar="SECONDS",
+    help=f"Kill the server of your agent that long after its first event.  [default: {AFTER_S:.0f}]",
+)
+@click.option(
+    "--step",
+    type=click.FloatRange(0.02, 60),
+    metavar="SECONDS",
+    default=1.0,
+    show_default=True,
+    help="Time that each of the twenty steps takes.",
+)
+@click.option(
+    "--replicas",
+    type=WholeNumber(2, 9),
+    metavar="N",
+    help="Run so many servers on the database of --store. The one that has the task is killed, and stays away.",
+)
+@click.option("--store", metavar="URL", help="PostgreSQL database for --replicas. Both systems make tables there.")
+@click.option("--alone", is_flag=True, help="Leave the official SDK out, although it is installed.")
+@json_flag("what was counted, an object for each column")
+def kill(
+    agent: str | None,
+    text: str,
+    after: float | None,
+    step: float,
+    replicas: int | None,
+    store: str | None,
+    alone: bool,
+    as_json: bool,
+) -> None:
+    """Kill a server in the middle of a task, and count what was lost.
+
+    The task has twenty steps; SIGKILL cuts step 11. If the official SDK is installed, its server and client do the same
+    beside it, with the SDK's own database stores. It takes some 40 seconds. The exit status is 1 if Dragoman lost
+    anything, or did a finished step again.
+
+    An agent, a graph or an executor of yours is shown instead of the steps, unless it needs keys or a network.
+
+    \b
+      dragoman demo kill
+      dragoman demo kill agents.py:agent --text "Write a report" --after 5
+      dragoman demo kill --replicas 3 --store postgresql://localhost/demo
+    """
+    import asyncio
+
+    from dragoman.cli.demo.column import DemoPlan
+    from dragoman.cli.demo.contest import Contest, Refused
+    from dragoman.cli.demo.process import NotStarted
+    from dragoman.cli.demo.screen import Screen
+
+    if agent is None and after is not None:
+        raise click.UsageError("--after is for an agent of yours: the demo's own work is cut in step 11")
+    if agent is not None and agent.startswith(ELSEWHERE):
+        raise click.UsageError(f"{agent} is elsewhere, and may need keys or a network: name an agent in Python")
+    if (replicas is None) != (store is None):
+        raise click.UsageError("--replicas and --store go together: replicas share a database of PostgreSQL")
+    if store is not None and not store.startswith(POSTGRES):
+        raise click.UsageError(f"--store {store!r} is no database of PostgreSQL: write postgresql://HOST/DATABASE")
+    if replicas is not None and agent is not None:
+        raise click.UsageError("--replicas is for the demo's own work, whose steps tell which replica has the task")
+    plan = DemoPlan(
+        text=text, agent=agent or "", step_s=step, after_s=after or AFTER_S, replicas=replicas or 1, store=store or ""
+    )
+    beside_sdk = not alone and _has_sdk_column(plan.agent)
+    screen = Screen(quiet=as_json)
+    if not (alone or beside_sdk or as_json):
+        click.echo(_why_alone(plan.agent))
+    try:
+        counted = asyncio.run(Contest(plan, beside_sdk=beside_sdk, screen=screen).run())
+    except NotStarted as error:
+        raise click.ClickException(str(error)) from error
+    except Refused as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        print_json(counted)
+    else:
+        screen.show(counted)
+    if not counted[0].whole:
+        raise SystemExit(1)
+
+
+def _has_sdk_column(agent: str) -> bool:
+    """Whether the official SDK is installed, and can do the task, too."""
+    from dragoman.cli.demo.sdk_column import is_installed
+
+    return is_installed() and (not agent or _is_executor(agent))
+
+
+def _is_executor(reference: str) -> bool:
+    """Whether a reference names an executor of the SDK."""
+    from dragoman.agents.adapters import framework_of
+    from dragoman.cli.loader import look_in_working_directory
+    from dragoman.cli.references import AgentReferenceError, load_object
+
+    look_in_working_directory()
+    try:
+        framework = framework_of(load_object(reference))
+    except AgentReferenceError as error:
+        raise click.UsageError(str(error)) from error
+    return framework is not None and framework.package == "a2a"
+
+
+def _why_alone(agent: str) -> str:
+    from dragoman.cli.demo.sdk_column import INSTALL, is_installed
+
+    if agent and is_installed():
+        return "A server of the official SDK serves executors alone, so there is one column.\n"
+    return f"For the official SDK's column beside it: {INSTALL}\n"

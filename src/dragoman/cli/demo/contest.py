@@ -1,0 +1,118 @@
+"""Runs the columns at the same time, and counts what the kill has cost each."""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from dragoman.cli.demo.blocked import BlockedNetwork, is_secret
+from dragoman.cli.demo.column import COMPLETED, ENDED, Column, DemoPlan
+from dragoman.cli.demo.counted import Counted
+from dragoman.cli.demo.dragoman_column import DragomanColumn
+from dragoman.cli.demo.screen import Screen
+from dragoman.cli.demo.sdk_column import SdkColumn
+from dragoman.cli.demo.steps import STEPS
+from dragoman.cli.demo.webhooks import WebhookReceiver
+
+PATIENCE_S = 10.0
+"""How long a column may still take once the first one has come to its end, and its own server runs again."""
+
+LATE_S = 20.0
+"""How much later than ours another server may come to its kill and its new start."""
+
+WEBHOOKS_S = 10.0
+"""How long is waited for reports that are under way."""
+
+
+class Refused(Exception):
+    """The user's agent cannot be shown. The message says why."""
+
+
+class Contest:
+    """One run of the demo. `screen` shows it."""
+
+    def __init__(self, plan: DemoPlan, *, beside_sdk: bool, screen: Screen) -> None:
+        self._plan = plan
+        self._beside_sdk = beside_sdk
+        self._screen = screen
+
+    async def run(self) -> Sequence[Counted]:
+        """Run all columns, ours first. Raises NotStarted; Refused for an agent that needs a network."""
+        async with AsyncExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-demo-")))
+            webhooks = stack.enter_context(WebhookReceiver())
+            network = await stack.enter_async_context(BlockedNetwork())
+            environment = self._environment(network)
+            ours = DragomanColumn(self._plan, folder, environment)
+            columns: list[Column] = [ours]
+            if self._beside_sdk:
+                columns.append(SdkColumn(self._plan, folder, environment))
+            for column in columns:
+                stack.push_async_callback(column.stop)
+            await asyncio.gather(*(column.start() for column in columns))
+            with self._screen.showing(columns):
+                await self._run_all(columns, webhooks)
+            counted = [_count(column, webhooks) for column in columns]
+            if network.wanted and ours.state != COMPLETED:
+                hosts = ", ".join(sorted(network.wanted))
+                raise Refused(f"{self._plan.agent} needs a network: it called {hosts}, and the demo runs without one")
+            if self._plan.agent and ours.state in ENDED and ours.state != COMPLETED:
+                why = f"{ours.why or ours.state} {ours.last_words}"
+                raise Refused(f"{self._plan.agent} did not complete in the demo, without keys and a network: {why}")
+            if not ours.killed:
+                raise Refused(f"{self._plan.agent} ended before the kill: give a smaller --after, or a longer task")
+            return counted
+
+    def _environment(self, network: BlockedNetwork) -> Mapping[str, str]:
+        """The variables of the servers. An agent of the user's has no keys and no network."""
+        if not self._plan.agent:
+            return dict(os.environ)
+        return {name: value for name, value in os.environ.items() if not is_secret(name)} | network.variables
+
+    async def _run_all(self, columns: Sequence[Column], webhooks: WebhookReceiver) -> None:
+        """Run ours to its end, and give the others as long, and a little more once they run again."""
+        runs = [asyncio.create_task(column.run(webhooks.url(column.name))) for column in columns]
+        try:
+            await runs[0]
+            for column, run in zip(columns[1:], runs[1:], strict=True):
+                restart = asyncio.create_task(column.back.wait())
+                await asyncio.wait((run, restart), timeout=LATE_S, return_when=asyncio.FIRST_COMPLETED)
+                restart.cancel()
+                await asyncio.wait((run,), timeout=PATIENCE_S)
+                if run.done():
+                    await run
+                else:
+                    column.say(f"given up: nothing came for {PATIENCE_S:.0f} s")
+            async with asyncio.timeout(WEBHOOKS_S):
+                while _webhooks_missing(columns[0], webhooks):  # noqa: ASYNC110  they come on other threads
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            pass  # they are counted as missing
+        finally:
+            for run in runs:
+                run.cancel()
+            await asyncio.wait(runs)
+
+
+def _webhooks_missing(column: Column, webhooks: WebhookReceiver) -> int:
+    """How many reports a column's server owes: one for each step of the demo's work, and one for the end."""
+    expected = {COMPLETED if not column.plan.agent else column.state or COMPLETED}
+    if not column.plan.agent:
+        expected |= {f"step {number} of {STEPS}" for number in range(1, STEPS + 1)}
+    return len(expected - webhooks.reports(column.name))
+
+
+def _count(column: Column, webhooks: WebhookReceiver) -> Counted:
+    steps, counted = column.steps, not column.plan.agent
+    return Counted(
+        name=column.name,
+        title=column.title,
+        state=column.state.removeprefix("TASK_STATE_").lower().replace("_", "-"),
+        events_lost=STEPS - len(column.artifacts) if counted else column.lacking,
+        steps_done_again=steps.done_again if counted else None,
+        steps_begun_again=steps.begun_again if counted else None,
+        webhooks_missing=_webhooks_missing(column, webhooks),
+        seconds=None if column.took_s is None else round(column.took_s, 1),
+    )
