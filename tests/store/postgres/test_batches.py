@@ -9,9 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.model.ids import SystemClock
-from dragoman.store.api import Appended, Exists, Fenced, Moved, Quota, Store
+from dragoman.store.api import Appended, Dedupe, Exists, Fenced, Moved, Quota, Store
+from dragoman.store.files import File
 from dragoman.store.open import open_store
-from tests.store.cases.bench import by_run, chunk, ending, loaded, new_task
+from dragoman.store.postgres.ledger import BOTH, NEW, OLD, usual_parts
+from dragoman.store.writes import Addition, Creation
+from tests.store.cases.bench import START_MS, by_run, chunk, ending, loaded, new_task
 
 
 @pytest.fixture
@@ -80,3 +83,37 @@ async def test_a_write_that_was_decided_on_another_history_is_only_found_again(s
     outcomes = await asyncio.gather(*map(store.append, both), return_exceptions=True)
     assert isinstance(outcomes[0], Moved)
     assert [(await loaded(store, task_id)).seq for task_id in ("t1", "t2")] == [2, 3]
+
+
+async def test_a_repeated_call_and_a_lost_append_are_found_without_harm_to_the_others(
+    store: Store, postgres_url: str
+) -> None:
+    call = Dedupe(key=b"k" * 32, digest=b"d" * 32, expires_ms=START_MS + 10**12)
+    await store.create(new_task("t1", dedupe=call))
+    first = await store.append(replace(by_run("t1", chunk("a")), write=7, read_seq=1))
+    outcomes = await asyncio.gather(
+        store.create(new_task("t2", dedupe=call)),
+        store.append(replace(by_run("t1", chunk("a")), write=7, read_seq=1)),
+        store.create(new_task("t3")),
+        store.append(replace(by_run("known", chunk("a")), write=8, read_seq=1)),
+    )
+    assert [getattr(outcome, "task_id", None) for outcome in outcomes] == ["t1", None, None, None]
+    assert outcomes[1] == first
+    by_task = await commits(postgres_url)
+    assert by_task["t3"] == by_task["known"] != by_task["t1"]
+    assert "t2" not in by_task
+
+
+def test_a_batch_with_anything_unusual_takes_the_statement_for_any_batch() -> None:
+    call = Dedupe(key=b"k" * 32, digest=b"d" * 32, expires_ms=START_MS)
+    new = Creation("t1", new_task("t1", dedupe=call), 1, 1, "h1", b"page", b"head", "", "", ())
+    append = Addition("t2", by_run("t2", chunk("a")), 1, None, False, None, b"page", None, (), (), None, "")
+    assert [usual_parts(batch) for batch in ([new], [append], [new, append])] == [NEW, OLD, BOTH]
+    unusual = (
+        replace(new, files=(File(1, b"digest", b"content"),)),
+        replace(append, files=(File(1, b"digest", b"content"),)),
+        replace(new, asked=replace(new.asked, dedupe=replace(call, instead_of="t0"))),
+        replace(append, asked=replace(append.asked, dedupe=call)),
+        replace(append, asked=replace(append.asked, to_worker=True)),
+    )
+    assert [usual_parts([new, write]) for write in unusual] == [None] * len(unusual)

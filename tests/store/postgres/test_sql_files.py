@@ -9,7 +9,7 @@ import dragoman.store.postgres
 from dragoman.store.postgres.database.address import DEFAULT_SCHEMA, parse_address
 from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.database.statements import in_schema, read_statements
-from dragoman.store.postgres.ledger import APPENDS, CREATIONS, PLAIN, WHOLE, write_forms
+from dragoman.store.postgres.ledger import BOTH, NEW, OLD, write_forms
 from dragoman.store.sql.statements import NAME, statements_for_postgres
 from tests.store.test_shared_statements import PIECES as SHARED_PIECES
 
@@ -20,8 +20,8 @@ PIECES = "lists.sql"
 """Its statements are put together from pieces."""
 
 
-WRITE = ("write", "bookings", "booked", "lessons")
-"""The statement that writes a batch of tasks, and its pieces."""
+WRITE = ("write", "write_usual", "sums", "bookings", "booked", "lessons")
+"""The statements that write a batch of tasks, and their pieces."""
 
 
 def whole_statements(name: str) -> list[tuple[str, str]]:
@@ -49,12 +49,11 @@ def test_every_statement_is_used(name: str) -> None:
 
 def test_no_form_of_a_batch_has_a_part_that_it_does_not_name() -> None:
     forms = write_forms(read_statements("tasks.sql", DEFAULT_SCHEMA))
-    assert {parts for parts, *_ in forms} == {CREATIONS, APPENDS, PLAIN, WHOLE}
-    whole = forms[WHOLE, False, False]
-    assert "/*" not in whole
-    tables = {"made": "new", "moved": "old", "called": "keys", "used": "used", "filed": "files", "granted": "leases"}
+    assert {parts for parts, *_ in forms} == {NEW, OLD, BOTH, None}
+    tables = {"made": "new", "called": "new", "moved": "old", "kept": "old", "used": "old"}
     for (parts, *_), text in forms.items():
-        assert {part for name, part in tables.items() if f"{name} AS (" in text} == parts - {"both"}
+        assert {part for name, part in tables.items() if f"{name} AS (" in text} == (parts or BOTH) - {"both"}
+        assert not [word for word in ("/*", "SUMS", "BOOK", "SOURCE") if word in text]
 
 
 async def test_every_statement_is_understood(postgres_url: str) -> None:

@@ -7,7 +7,7 @@ alone, once nobody else can change its task.
 
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import asyncpg
@@ -22,6 +22,7 @@ from dragoman.store.api import (
     Dedupe,
     Exists,
     Moved,
+    OutcomeUnknown,
     OverBudget,
     OverQuota,
     Refused,
@@ -89,52 +90,84 @@ Tell = Callable[[DatabaseConnection, Sequence[Told], int], Awaitable[None]]
 """Writes webhooks and deliveries in a transaction under way, at a time."""
 
 
-PART = re.compile(r"/\*(\w+):\*/(.*?)(?:/\*else:\*/(.*?))?/\*:\1\*/", re.DOTALL)
-"""A part of the statement that writes a batch: see `tasks.sql`."""
+PART = re.compile(r"/\*(\w+):\*/(.*?)/\*:\1\*/", re.DOTALL)
+"""A part of the statements that write a batch: see `tasks.sql`."""
 
-CREATIONS = frozenset(("new", "keys"))
-APPENDS = frozenset(("old", "used"))
-PLAIN = CREATIONS | APPENDS | {"both"}
-WHOLE = PLAIN | {"leases", "files"}
-"""The parts of the forms: for batches of new tasks, of appends that repeat no call, of both, and of anything. There are
-few forms, since each connection plans every form that it uses."""
+Parts = frozenset[str]
 
-WriteForms = Mapping[tuple[frozenset[str], bool, bool], str]
-"""The statements by their parts, and whether they book in accounts of budgets, and note what tasks have cost."""
+NEW, OLD = frozenset(("new",)), frozenset(("old",))
+BOTH = NEW | OLD | {"both"}
+"""The parts of the forms for usual batches: of new tasks, of appends, and of both. There are few forms, since each
+connection plans every form that it uses."""
+
+SOURCES = {NEW: "fresh", OLD: "moved", BOTH: "done"}
+"""Where each of these forms has what it made."""
+
+WriteForms = Mapping[tuple[Parts | None, bool, bool], str]
+"""The statements that write a batch, by their parts, and whether they book in accounts of budgets, and note what tasks
+have cost. The one for any batch has no parts."""
 
 
 def write_forms(sql: Mapping[str, str]) -> WriteForms:
-    """Every form of the statement that writes a batch."""
-    forms = {}
-    for parts in (CREATIONS, APPENDS, PLAIN, WHOLE):
-        text = _with_parts(sql["write"], parts)
-        forms[parts, False, False] = text.replace("BOOKINGS", "").replace("BOOKED", "")
-        booked = text.replace("BOOKED", sql["booked"])
-        forms[parts, True, False] = booked.replace("BOOKINGS", sql["bookings"])
-        forms[parts, True, True] = booked.replace("BOOKINGS", sql["bookings"] + sql["lessons"])
+    """Every form of the statements that write a batch."""
+    forms: dict[tuple[Parts | None, bool, bool], str] = {}
+    for parts in (NEW, OLD, BOTH, None):
+        text, source = (sql["write"], "done") if parts is None else (sql["write_usual"], SOURCES[parts])
+        for booked, learnt in ((False, False), (True, False), (True, True)):
+            bookings = sql["bookings"] + (sql["lessons"] if learnt else "") if booked else ""
+            form = text.replace("SUMS", sql["sums"]).replace("BOOKINGS", bookings)
+            form = form.replace("BOOKED", sql["booked"] if booked else "").replace("SOURCE", source)
+            forms[parts, booked, learnt] = _with_parts(form, BOTH if parts is None else parts)
     return forms
 
 
-def _with_parts(text: str, parts: Container[str]) -> str:
-    return PART.sub(lambda part: _with_parts(part[2] if part[1] in parts else part[3] or "", parts), text)
+def _with_parts(text: str, parts: Parts) -> str:
+    return PART.sub(lambda part: _with_parts(part[2], parts) if part[1] in parts else "", text)
 
 
-def _parts(writes: Sequence[Creation | Addition]) -> frozenset[str]:
-    """The parts of the statement that a batch needs."""
-    creations = appends = keys = False
+def usual_parts(writes: Sequence[Creation | Addition]) -> Parts | None:
+    """The parts of the form for a usual batch; None if a write has more to it than such a form can write."""
+    new = old = False
     for write in writes:
+        dedupe = write.asked.dedupe
         if write.files:
-            return WHOLE
+            return None
         if isinstance(write, Creation):
-            creations = True
-        elif write.asked.lease is not None or write.asked.to_worker:
-            return WHOLE
+            if dedupe is not None and dedupe.instead_of is not None:
+                return None
+            new = True
+        elif dedupe is not None or write.asked.lease is not None or write.asked.to_worker:
+            return None
         else:
-            appends = True
-            keys = keys or write.asked.dedupe is not None
-    if not appends:
-        return CREATIONS
-    return PLAIN if creations or keys else APPENDS
+            old = True
+    return BOTH if new and old else NEW if new else OLD
+
+
+class Made:
+    """What has become of the writes of a batch so far. `tasks` are the numbers of the tasks of those that were made."""
+
+    __slots__ = ("outcomes", "tasks", "writes")
+
+    def __init__(self, writes: Sequence[Creation | Addition]) -> None:
+        self.writes = writes
+        self.outcomes: list[Outcome] = [AGAIN] * len(writes)
+        self.tasks: dict[int, int] = {}
+
+    @property
+    def left(self) -> Sequence[int]:
+        """The places of the writes without an outcome."""
+        return [place for place, outcome in enumerate(self.outcomes) if outcome is AGAIN]
+
+    def note_usual(self, rows: Sequence[Any]) -> None:
+        """Note the rows of the statement for usual batches."""
+        for place, task, seq, epoch, *_ in rows:
+            self.outcomes[place] = Appended(seq, epoch, len(self.writes[place].page))
+            self.tasks[place] = task
+
+    def told(self) -> list[Told]:
+        """The webhooks and deliveries of what was made."""
+        asked = [(self.tasks[place], self.writes[place].asked) for place in sorted(self.tasks)]
+        return [Told(task, each.push, each.deliveries) for task, each in asked if each.push or each.deliveries]
 
 
 class PostgresLedger:
@@ -189,25 +222,57 @@ class PostgresLedger:
             return True
         return not self._grants.suffice((self.replica, lane), _claims(writes), _charges(writes))
 
-    async def write(self, lane: int, writes: Sequence[Creation | Addition]) -> Sequence[Outcome]:
+    async def write(
+        self, lane: int, writes: Sequence[Creation | Addition]
+    ) -> Sequence[Outcome | StoreError | OutcomeUnknown]:
         """Make writes of different tasks and dedupe keys, as far as possible.
 
         Raises StoreError or OutcomeUnknown, which then holds for all of them.
         """
-        pool = self._pool
+        pool, usual = self._pool, usual_parts(writes)
         while True:
             scopes, during = await self._find_scopes(writes), pool.history.number
             try:
                 if self._needs_more(lane, writes):
                     async with pool.transaction() as connection:
-                        return await self._write(connection, lane, writes, scopes)
-                statement, values = self._statement(lane, writes, scopes, {})
+                        return await self._write(connection, lane, writes, scopes, usual)
+                made = Made(writes)
+                statement, values = self._statement(usual, lane, writes, scopes, {})
                 rows = await pool.write(statement, *values, during=during)
-                return self._outcomes(writes, rows, {})
             except HistoryChanged:
                 continue
             except StoreError as error:
-                return _all_again(writes, error)
+                if usual is None:
+                    return _all_again(writes, error)
+                _check_fault(error)
+                usual = None  # it was undone: the statement for any batch finds out why
+                continue
+            if usual is None:
+                self._note_any(made, made.left, rows, {})
+                return made.outcomes
+            made.note_usual(rows)
+            failed = await self._write_left(lane, made, scopes, during)
+            return [failed if failed and outcome is AGAIN else outcome for outcome in made.outcomes]
+
+    async def _write_left(
+        self, lane: int, made: "Made", scopes: Scopes, during: int
+    ) -> StoreError | OutcomeUnknown | None:
+        """Write what the statement for usual batches has left. Whatever that one made stays.
+
+        Returns the error of all that is left, unless each may be tried alone.
+        """
+        if not (left := made.left):
+            return None
+        writes = [made.writes[place] for place in left]
+        statement, values = self._statement(None, lane, writes, scopes, {}, noted=True)
+        try:
+            rows = await self._pool.write(statement, *values, during=during)
+        except HistoryChanged:
+            return None
+        except (StoreError, OutcomeUnknown) as error:
+            return None if _is_fault(error) else error
+        self._note_any(made, left, rows, {})
+        return None
 
     async def alone(self, lane: int, write: Creation | Addition) -> Outcome:
         """Make one write, until its outcome is final. Raises StoreError or OutcomeUnknown."""
@@ -219,8 +284,7 @@ class PostgresLedger:
                 async with self._pool.transaction() as connection:
                     if isinstance(write, Addition):
                         return await self.append_in(connection, lane, write)
-                    (outcome,) = await self._write(connection, lane, (write,), scopes)
-                    return outcome
+                    return await self._write_one(connection, lane, write, scopes)
             except StoreError as error:
                 if not isinstance(error.__cause__, RACES) or tries == TRIES:
                     raise
@@ -228,15 +292,26 @@ class PostgresLedger:
     async def append_in(self, connection: DatabaseConnection, lane: int, write: Addition) -> Outcome:
         """As `alone`, in a transaction under way."""
         await self.lock(connection, write.id)
-        (outcome,) = await self._write(connection, lane, (write,), {})
+        outcome = await self._write_one(connection, lane, write, {})
         return Moved(write.id) if outcome is AGAIN else outcome
 
     async def lock(self, connection: DatabaseConnection, task_id: str) -> None:
         """Keep everybody else from changing a task until the end of the transaction."""
         await connection.fetch(self._sql["lock_task"], to_text(task_id))
 
+    async def _write_one(
+        self, connection: DatabaseConnection, lane: int, write: Creation | Addition, scopes: Scopes
+    ) -> Outcome:
+        (outcome,) = await self._write(connection, lane, (write,), scopes, None)
+        return outcome
+
     async def _write(
-        self, connection: DatabaseConnection, lane: int, writes: Sequence[Creation | Addition], scopes: Scopes
+        self,
+        connection: DatabaseConnection,
+        lane: int,
+        writes: Sequence[Creation | Addition],
+        scopes: Scopes,
+        usual: Parts | None,
     ) -> Sequence[Outcome]:
         limited = [
             (place, write)
@@ -248,49 +323,52 @@ class PostgresLedger:
         if charges or limited:
             accounts = {claim.account for claim in _claims(writes)} | {charge.account for charge in charges}
             await self._grants.add_rows(connection, (self.replica, lane), accounts)
-        statement, values = self._statement(lane, writes, scopes, refused)
-        rows = await connection.fetch(statement, *values)
+        made = Made(writes)
+        if usual is not None:
+            statement, values = self._statement(usual, lane, writes, scopes, refused)
+            made.note_usual(await connection.fetch(statement, *values))
+        if left := made.left:
+            rest = [writes[place] for place in left]
+            still = {number: refused[place] for number, place in enumerate(left) if place in refused}
+            statement, values = self._statement(None, lane, rest, scopes, still, noted=usual is not None)
+            self._note_any(made, left, await connection.fetch(statement, *values), still)
         if limited:
-            made = {row[0] for row in rows if row[1] is not None}
-            await self._count_days(connection, [write for place, write in limited if place in made])
-        await self._tell_of(connection, writes, rows)
-        return self._outcomes(writes, rows, refused)
-
-    async def _tell_of(
-        self, connection: DatabaseConnection, writes: Sequence[Creation | Addition], rows: Sequence[Any]
-    ) -> None:
-        """Write the webhook deliveries of the writes that were made."""
-        told = [
-            Told(row[1], asked.push, asked.deliveries)
-            for row in rows
-            if row[1] is not None and ((asked := writes[row[0]].asked).push is not None or asked.deliveries)
-        ]
-        if told:
+            await self._count_days(connection, [write for place, write in limited if place in made.tasks])
+        if told := made.told():
             await self._tell(connection, told, self._clock.now_ms())
+        return made.outcomes
 
     # -- values and rows -----------------------------------------------------------------------------------------------
 
     def _statement(
         self,
+        usual: Parts | None,
         lane: int,
         writes: Sequence[Creation | Addition],
         scopes: Scopes,
         refused: Mapping[int, OverQuota | OverBudget],
+        *,
+        noted: bool = False,
     ) -> tuple[str, Sequence[object]]:
-        """The statement of a batch, and its values. A batch without budgets has nothing to do with them."""
-        values, bookings = self._values(lane, writes, scopes, refused), _bookings(writes)
+        """The statement of a batch, and its values. A batch without budgets has nothing to do with them.
+
+        `noted`: another statement has booked it already, as far as the lane knows.
+        """
+        values, bookings = self._values(usual, lane, writes, scopes, refused), _bookings(writes)
         if not bookings:
-            return self._forms[_parts(writes), False, False], values
+            return self._forms[usual, False, False], values
         made = [write for place, write in enumerate(writes) if place not in refused]
         claims, charges = _claims(made), _charges(made)
-        self._grants.note((self.replica, lane), claims, charges)
+        if not noted:
+            self._grants.note((self.replica, lane), claims, charges)
         accounts = [claim.account for claim in claims] + [charge.account for charge in charges]
         self._changed.update(dict.fromkeys(accounts))
         lessons = any("agent" in row for row in bookings)
-        return self._forms[_parts(writes), True, lessons], (*values, _json(bookings))
+        return self._forms[usual, True, lessons], (*values, _json(bookings))
 
     def _values(
         self,
+        usual: Parts | None,
         lane: int,
         writes: Sequence[Creation | Addition],
         scopes: Scopes,
@@ -300,6 +378,8 @@ class PostgresLedger:
         pages: list[bytes] = []
         bodies: list[bytes | None] = []
         for place, write in sorted(enumerate(writes), key=_by_id):
+            if usual is not None and place in refused:
+                continue  # it may be a repeat: the statement for any batch says so
             if isinstance(write, Creation):
                 row = _creation_row(write)
                 row["scope"], row["allowed"] = scopes[_scope(write)], place not in refused
@@ -316,30 +396,36 @@ class PostgresLedger:
             pages.append(write.page)
         return (_json(rows), pages, bodies, self._clock.now_ms(), *_files(writes), self.replica, lane, _usage(writes))
 
-    def _outcomes(
-        self, writes: Sequence[Creation | Addition], rows: Sequence[Any], refused: Mapping[int, OverQuota | OverBudget]
-    ) -> Sequence[Outcome]:
-        outcomes: list[Outcome] = [AGAIN] * len(writes)
+    def _note_any(
+        self, made: "Made", places: Sequence[int], rows: Sequence[Any], refused: Mapping[int, OverQuota | OverBudget]
+    ) -> None:
+        """Note the rows of the statement for any batch, which has written the writes at `places`.
+
+        `refused` are numbers of these.
+        """
         for row in rows:
-            place, task, seq, epoch, earlier_seq, earlier_epoch, call_task, call_digest, call_seq, call_answer = row[
+            number, task, seq, epoch, earlier_seq, earlier_epoch, call_task, call_digest, call_seq, call_answer = row[
                 :10
             ]
-            write = writes[place]
+            place = places[number]
+            write = made.writes[place]
+            outcome: Outcome = AGAIN
             if task is not None:
-                outcomes[place] = Appended(seq, epoch, len(write.page))
+                outcome = Appended(seq, epoch, len(write.page))
                 if row[16] is not None:
-                    outcomes[place] = Appended(seq, epoch, len(write.page), self._missed(row[16], row[11]), row[17])
+                    outcome = Appended(seq, epoch, len(write.page), self._missed(row[16], row[11]), row[17])
+                made.tasks[place] = task
             elif earlier_seq is not None:
-                outcomes[place] = Appended(earlier_seq, earlier_epoch, len(write.page))
+                outcome = Appended(earlier_seq, earlier_epoch, len(write.page))
             elif call_digest is not None:
-                outcomes[place] = self._repeat(call_task, call_digest, call_seq, call_answer)
+                outcome = self._repeat(call_task, call_digest, call_seq, call_answer)
             elif isinstance(write, Addition):
-                outcomes[place] = _refusal(write, *row[10:16]) or self._refuse_outdated(write) or AGAIN
-            elif place in refused:
-                outcomes[place] = refused[place]
+                outcome = _refusal(write, *row[10:16]) or self._refuse_outdated(write) or AGAIN
+            elif number in refused:
+                outcome = refused[number]
             elif row[10] is not None:
-                outcomes[place] = Exists(write.id)
-        return outcomes
+                outcome = Exists(write.id)
+            made.outcomes[place] = outcome
 
     def _missed(self, pages: Sequence[bytes], last_seq: int) -> tuple[Logged, ...]:
         """The events of pages that end at a seq, as far as they can be decoded at once."""
@@ -555,10 +641,19 @@ def _is_repeat(dedupe: Dedupe, known: Mapping[bytes, str | None]) -> bool:
 
 def _all_again(writes: Sequence[Creation | Addition], error: StoreError) -> Sequence[Outcome]:
     """If one of the writes may have harmed the others, try each alone; otherwise raise the error."""
+    _check_fault(error)
+    return [AGAIN] * len(writes)
+
+
+def _check_fault(error: StoreError) -> None:
+    """Raise an error, unless one of the writes may have harmed the others."""
+    if not _is_fault(error):
+        raise error
+
+
+def _is_fault(error: Exception) -> bool:
     cause = error.__cause__
-    if isinstance(cause, asyncpg.PostgresError) and (cause.sqlstate or "")[:2] in FAULTS:
-        return [AGAIN] * len(writes)
-    raise error
+    return isinstance(cause, asyncpg.PostgresError) and (cause.sqlstate or "")[:2] in FAULTS
 
 
 def _json(rows: Sequence[Row]) -> str:
