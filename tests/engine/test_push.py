@@ -271,17 +271,20 @@ async def test_a_webhook_that_comes_with_a_further_message_is_told_how_the_task_
     assert next(each for each in bodies if each["to"] == OTHER)["texts"] == {"a": "so far"}
 
 
-async def test_a_repeated_message_writes_and_checks_nothing_again() -> None:
+@pytest.mark.parametrize("refusing", [False, True])
+async def test_a_repeated_message_writes_nothing_again_even_if_its_webhook_is_refused_by_now(refusing: bool) -> None:
     telling = Telling()
     async with house(Scripted(ask_once), announcer=telling) as h:
         first = await h.send("hi", message_id=UUID, push_config=at())
+        telling.refusing = refusing
         again = await h.send("hi", message_id=UUID, push_config=at(), return_immediately=True)
         assert again.head.id == first.head.id
-        assert len(telling.checked) == 1
+        assert told(await calls(h)) == [SUBMITTED, WORKING, ended("input-required")]
+        telling.refusing, telling.checked = False, []
         answer = {"task_id": first.head.id, "message_id": UUID[:-1] + "2", "push_config": at(OTHER, id="b")}
         await h.send("yes", **answer)
         await h.send("yes", **answer, return_immediately=True)
-        assert len(telling.checked) == 2
+        assert len(telling.checked) == 1
         assert told(await calls(h), OTHER) == [WORKING, WHOLE, ended("completed")]
 
 

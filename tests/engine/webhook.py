@@ -29,13 +29,15 @@ class Telling:
         self.held: asyncio.Event | None = None
         self.asked = asyncio.Event()
         self.broken = False
+        self.refusing = False
+        """Takes no URL at all: its host has moved to an address that may not be called."""
 
     async def registration(self, config: PushConfig, field: str) -> Registration:
         self.checked.append((field, config.url))
         self.asked.set()
         if self.held is not None:
             await self.held.wait()
-        if config.url == REFUSED:
+        if config.url == REFUSED or self.refusing:
             raise InvalidParams(field, f"{config.url} may not be called from here")
         return Registration(config=config, host="https://hooks.example:443")
 

@@ -224,13 +224,19 @@ class Intake:
     async def _add_webhook(
         self, webhooks: WebhookOperations, call: Call, config: PushConfig, task: Log, new: NewTask
     ) -> NewTask | AcceptedMessage | Message:
-        """Add the webhook that a message asks for to its new task, or return the outcome of a repeated call."""
-        dedupe = new.dedupe
-        if dedupe is not None and (repeat := await self._store.recall(dedupe.key)) is not None:
-            if (taken := await self._repeated(call, repeat, dedupe)) is not None:
-                return taken
-            new = replace(new, dedupe=self._instead(call, repeat, dedupe))
-        registration = await webhooks.registration(call, config, task.head.id, f"{call.manners.webhook}.")
+        """Add the webhook that a message asks for to its new task. Raises A2AError if it may not be called.
+
+        A repeated call gets its outcome all the same: the store is asked for it only then, and says so of any other as
+        it makes the task.
+        """
+        try:
+            registration = await webhooks.registration(call, config, task.head.id, f"{call.manners.webhook}.")
+        except A2AError:
+            dedupe = new.dedupe
+            repeat = None if dedupe is None else await self._store.recall(dedupe.key)
+            if dedupe is None or repeat is None or (taken := await self._repeated(call, repeat, dedupe)) is None:
+                raise
+            return taken
         audience = webhooks.audience(task)
         audience.join(registration.config)
         return replace(new, push=registration, deliveries=audience.beginning(task.head, new.events))
