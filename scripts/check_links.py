@@ -52,8 +52,10 @@ FOLDERS = ("deploy", "docs", "examples")
 WRITTEN = ("bench/results/", "build/", "data/", "dist/")
 """Folders that programs write, which are not in the repository."""
 
-PUBLISHED = re.compile(r"(?:pip install|uv add|uvx|pipx (?:install|run))(?: -\S+)* ['\"]?dragoman\b")
-"""An installation from a registry, where the package is not; from a copy of the repository it is `pip install .`."""
+PUBLISHED = re.compile(r"(?:pip install|uv add|uvx|pipx (?:install|run))(?: -\S+)* ['\"]?dragoman\b(?!\[)")
+"""An installation from a registry, where the package is not; from a copy of the repository it is `pip install .`.
+
+One with an extra adds to a wheel that is installed, and is what messages advise."""
 
 
 def anchors(markdown: str) -> set[str]:

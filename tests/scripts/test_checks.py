@@ -74,7 +74,8 @@ def test_an_installation_from_a_registry_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "pip install . pip install '.[s3]' pip install a2a-sdk\n"
-        "`pip install dragoman` pip install -q 'dragoman[s3]' uv add dragoman\n"
+        "`pip install dragoman` pip install -q 'dragoman==1' uv add dragoman\n"
+        "pip install 'dragoman[s3]'\n"
     )
     assert [finding.partition(":")[0] for finding in check_links.published(page)] == [
         "pip install dragoman",
