@@ -1,14 +1,17 @@
-"""docs/doors.md: each cell has a test that proves it, or a sentence why there is none.
+"""docs/doors.md: each row of its table has a test that proves it, or a sentence why there is none.
 
 A proof is `file::name`, below `tests`. A name in a script of `tests/peers` is a scenario of an official client, which
-`tests/peers/test_peers.py` runs. This module fails when a door, a column or a proof is missing.
+`tests/peers/test_peers.py` runs. This module fails when a door, an aspect or a proof is missing.
 """
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from dragoman.cli.topics import load_table
 
 TESTS = Path(__file__).parents[1]
 PAGE = (TESTS.parent / "docs" / "doors.md").read_text(encoding="utf-8")
@@ -213,21 +216,10 @@ PROOFS: dict[str, tuple[Proofs, ...]] = {
         ("bindings/test_workers.py::test_a_report_of_too_many_values_is_refused_and_the_limit_named",),
     ),
 }
-"""The tests of each cell of a door, in the order of `ASPECTS`."""
+"""The tests of each row of a door, in the order of `ASPECTS`."""
 
 UNPROVED = {("Chat completions", "Cancel"): "not in the protocol"}
-"""The cells without a test, with words of the page that say why."""
-
-
-def tables() -> list[list[list[str]]]:
-    """The tables of the page, each with its head."""
-    found: list[list[list[str]]] = [[]]
-    for line in PAGE.splitlines():
-        if line.startswith("|"):
-            found[-1].append([cell.strip() for cell in line.strip("|").split("|")])
-        elif found[-1]:
-            found.append([])
-    return [table for table in found if table]
+"""The rows without a test, with words of the row that say why."""
 
 
 @cache
@@ -237,24 +229,21 @@ def names_in(file: str) -> frozenset[str]:
     return frozenset(each.name for each in parsed.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
-def test_the_page_has_each_door_and_each_column() -> None:
-    doors, *rest = tables()
-    assert [row[0] for row in doors[2:]] == list(PROOFS)
-    columns: list[str] = []
-    for head, _, *rows in rest:
-        columns += head[1:]
-        assert [row[0] for row in rows] == list(PROOFS)
-        assert all(all(row) and len(row) == len(head) for row in rows)
-    assert tuple(columns) == ASPECTS
+def test_the_page_and_the_table_have_each_door_and_the_table_each_aspect() -> None:
+    named = re.findall(r"^\| ([^|]+?) \|", PAGE, re.MULTILINE)
+    assert [name for name in named if name not in ("Door", "---")] == list(PROOFS)
+    sections = load_table("doors").sections
+    assert tuple(section.title for section in sections) == ASPECTS
+    assert all([door for door, _ in section.rows] == list(PROOFS) for section in sections)
 
 
 @pytest.mark.parametrize("door", PROOFS)
-def test_each_cell_is_proved_by_tests_that_there_are(door: str) -> None:
+def test_each_row_is_proved_by_tests_that_there_are(door: str) -> None:
     assert len(PROOFS[door]) == len(ASPECTS)
-    cells = [cell for head, _, *rows in tables()[1:] for row in rows if row[0] == door for cell in row[1:]]
-    for aspect, cell, proofs in zip(ASPECTS, cells, PROOFS[door], strict=True):
+    for section, proofs in zip(load_table("doors").sections, PROOFS[door], strict=True):
+        aspect, text = section.title, dict(section.rows)[door]
         assert bool(proofs) != ((door, aspect) in UNPROVED)
-        assert UNPROVED.get((door, aspect), "") in cell
+        assert UNPROVED.get((door, aspect), "").casefold() in text.casefold()
         for proof in proofs:
             file, _, name = proof.partition("::")
             assert name in names_in(file), f"{door}, {aspect}: there is no {proof}"

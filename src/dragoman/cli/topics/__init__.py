@@ -35,6 +35,7 @@ TOPICS = {
     "context": Topic("what a skill can do with ctx"),
     "dialects": Topic("the methods and error codes of the dialects", ("Method or code", "Dialect", "Meaning")),
     "doctor-checks": Topic("the checks of the doctor"),
+    "doors": Topic("what clients can do through each protocol", ("Door", "What it can do")),
     "errors": Topic("the errors of A2A, with their codes"),
     "exit-statuses": Topic("the exit statuses of all commands"),
     "extensions": Topic("our extensions, which travel in metadata", ("URI", "Where it is, and its value")),

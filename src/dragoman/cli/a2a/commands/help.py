@@ -59,6 +59,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       context            what a skill can do with ctx
       dialects           the methods and error codes of the dialects
       doctor-checks      the checks of the doctor
+      doors              what clients can do through each protocol
       errors             the errors of A2A, with their codes
       exit-statuses      the exit statuses of all commands
       extensions         our extensions, which travel in metadata
@@ -85,11 +86,6 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       upstream-reasons   why a task at another server failed
       webhook-headers    the headers of a webhook delivery
       worker-api         the requests of workers
-
-    Examples:
-      dragoman help send
-      dragoman help settings port
-      dragoman help messages "store file x.db belongs to another program"
     """
     from dragoman.cli.topics import TOPICS
 
