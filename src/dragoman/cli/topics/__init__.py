@@ -33,6 +33,7 @@ TOPICS = {
     "chat-fields": Topic("the fields and headers of a chat completion", ("Field", "What becomes of it")),
     "commands": Topic("all commands"),
     "context": Topic("what a skill can do with ctx"),
+    "damaged-rows": Topic("what a damaged row of the store costs", ("Row", "What happens")),
     "dialects": Topic("the methods and error codes of the dialects", ("Method or code", "Dialect", "Meaning")),
     "doctor-checks": Topic("the checks of the doctor"),
     "doors": Topic("what clients can do through each protocol", ("Door", "What it can do")),

@@ -57,6 +57,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       chat-fields        the fields and headers of a chat completion
       commands           all commands
       context            what a skill can do with ctx
+      damaged-rows       what a damaged row of the store costs
       dialects           the methods and error codes of the dialects
       doctor-checks      the checks of the doctor
       doors              what clients can do through each protocol
