@@ -186,7 +186,7 @@ async def main() -> int:
                 await page.goto("/console/webhooks")
                 await page.get_by_role("row").filter(has_text="500").first.wait_for()
                 await page.get_by_label("Host to pause").fill("hooks.example.org")
-                await page.get_by_role("button", name="Pause").click()
+                await page.get_by_role("button", name="Pause", exact=True).click()
                 await page.get_by_text("0 calls waiting").wait_for()
                 await page.screenshot(path=PICTURES / "webhooks.png", clip=UPPER)
             async with console(browser, url, token, color_scheme="dark") as (page, seen):

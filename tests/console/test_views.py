@@ -80,6 +80,28 @@ async def test_any_context_has_a_link_that_leads_to_it(browser: Browser, site: S
             await expect(page.get_by_role("heading", level=1)).to_have_text(context)
 
 
+async def test_a_newcomer_reads_the_timeline_of_a_streamed_answer_after_one_click(browser: Browser, site: Site) -> None:
+    async with console(browser, site.url, site.token, bypass_csp=True) as (page, seen):
+        await expect(page.get_by_text("Three things to begin with")).to_be_visible()
+        await seen.settle(page)
+        assert await axe(page) == []
+        await expect(page.get_by_role("tabpanel")).to_contain_text(f"{site.url}/agents/echo/message:stream")
+        await page.get_by_role("button", name="Send an example, and read its task").click()
+        await expect(timeline(page)).to_contain_text("completed")
+        await page.go_back()
+        await page.get_by_role("region", name="Latest tasks").get_by_role("link").wait_for()
+
+
+async def test_an_example_of_an_agent_is_said_with_one_click(browser: Browser, site: Site) -> None:
+    async with console(browser, site.url, site.token) as (page, _):
+        await page.get_by_role("listitem").filter(has_text="asks").get_by_role("button", name="Hello!").click()
+        talk = page.get_by_role("region", name="Conversation")
+        await expect(talk.get_by_role("article")).to_have_text(["Hello!", "Which way?"])
+        await expect(page).to_have_title(re.compile(r"Try asks · Dragoman$"))
+        await page.reload()
+        await expect(talk.get_by_role("article")).to_have_text(["Hello!", "Which way?"])
+
+
 async def test_the_overview_counts_and_follows(browser: Browser, site: Site) -> None:
     await site.send("asks")
     async with console(browser, site.url, site.token) as (page, _):
@@ -252,6 +274,8 @@ async def test_agents_and_servers_are_listed(browser: Browser, site: Site) -> No
         await page.get_by_role("link", name="Agents").first.click()
         for agent in ("echo", "steps", "asks", "broken", "chief"):
             await expect(page.get_by_role("heading", name=agent)).to_be_visible()
+        await expect(page.get_by_role("list", name="Skills of chief")).to_contain_text("Give the work to echo.")
+        await expect(page.get_by_text("everybody who reaches this server")).to_have_count(5)
         await page.get_by_role("button", name="Card of echo").press("Enter")
         card = page.get_by_role("region", name="The card of echo")
         await expect(card).to_contain_text("Give the parts back.")
@@ -375,6 +399,7 @@ async def test_an_agent_is_tried_and_the_same_can_be_copied(browser: Browser, si
         await page.get_by_label("raw JSON").check()
         await expect(talk.get_by_role("button", name="event 1").first).to_be_visible()
         await program.get_by_role("tab", name="curl").press("ArrowRight")
+        await program.get_by_role("tab", name="Command").press("ArrowRight")
         await expect(program.get_by_role("tab", name="Python")).to_be_focused()
         await expect(program).to_contain_text(f'connect("{site.url}/agents/asks")')
         await talk.get_by_role("link", name="its timeline").last.click()
@@ -509,9 +534,17 @@ async def test_calls_that_failed_are_shown_with_the_reason(browser: Browser, tmp
         await site.send("echo", webhook=str(hook.make_url("/hook")))
         async with console(browser, url, site.token) as (page, _):
             await page.get_by_role("link", name="Webhooks").click()
-            failed = page.get_by_role("row").filter(has_text="HTTP 503")
+            failed = page.get_by_role("region", name="Calls", exact=True).get_by_role("row").filter(has_text="HTTP 503")
             await expect(failed).to_have_count(1)
             await expect(failed).to_contain_text("echo")
+            group = page.get_by_role("region", name="By host and cause").get_by_role("row").filter(has_text="HTTP 503")
+            await expect(group).to_contain_text("is tried again")
+            await group.get_by_role("button", name="Its calls").click()
+            await expect(page.get_by_text(f"to {hook.make_url('')}".rstrip("/"), exact=True)).to_be_visible()
+            await expect(failed).to_have_count(1)
+            await group.get_by_role("button", name="Pause").click()
+            await group.get_by_role("button", name="Resume").click()
+            await page.get_by_role("button", name="All hosts").click()
             await page.get_by_role("combobox", name="Calls").select_option("Given up")
             await expect(page.get_by_text("No call was given up")).to_be_visible()
 
@@ -523,6 +556,9 @@ async def test_the_audit_trail_is_searched(browser: Browser, site: Site) -> None
         await site.admin("POST", f"/tasks/{task}:cancel")
         await expect(page.get_by_role("row").filter(has_text="tasks.cancel").first).to_contain_text("operator:local")
         rows = page.get_by_role("region", name="Entries").get_by_role("row")
+        await expect(rows.filter(has_text="stats.show")).to_have_count(0)
+        await page.get_by_label("reads, too").check()
+        await expect(rows.filter(has_text="stats.show").first).to_be_visible()
         await page.get_by_role("searchbox", name="action").fill("tasks.cancel")
         await page.keyboard.press("Enter")
         await expect(rows).to_have_count(2)

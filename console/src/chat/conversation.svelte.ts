@@ -192,6 +192,3 @@ class Conversations {
 }
 
 export const conversations = new Conversations();
-
-/** A message that another page has chosen: it is sent when the conversation with the agent is shown. */
-export const next = $state<{ agent: string; text: string; skill: string }>({ agent: "", text: "", skill: "" });

@@ -9,7 +9,7 @@ export type Language = "curl" | "Command" | "Python" | "JavaScript";
 /** Only the official version 1.0 over HTTP can be written by hand; for all else there is Dragoman's client. */
 export function languages(address: Address): readonly Language[] {
   const plain = address.dialect === "1.0" && (address.binding === "HTTP+JSON" || address.binding === "JSONRPC");
-  return plain ? ["curl", "Python", "JavaScript"] : ["Command", "Python"];
+  return plain ? ["curl", "Command", "Python", "JavaScript"] : ["Command", "Python"];
 }
 
 export function snippet(language: Language, address: Address, request: SendRequest): string {
