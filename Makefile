@@ -27,6 +27,10 @@ TYPED := $(wildcard src examples scripts tests/store/cases)
 # How long a server has to work steadily in `make test-soak`.
 SOAK_MINUTES ?= 60
 
+# How long each parser is fuzzed, and the programs that do it.
+FUZZ_SECONDS ?= 60
+FUZZ ?= $(notdir $(basename $(wildcard tests/fuzz/fuzz_*.py)))
+
 # Agent frameworks, each in an environment of its own; `make test` tries those that install quickly.
 FRAMEWORKS ?= $(patsubst requirements/framework-%.txt,%,$(wildcard requirements/framework-*.txt))
 # Without CrewAI, which takes 800 MB.
@@ -54,7 +58,7 @@ WORKERS ?= -n $(shell echo $$(( $(CORES) > 3 ? 6 : $(CORES) * 2 ))) --dist loadf
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster console test-console-long pictures console-pictures bench docs site surface compliance peers frameworks requirements clean
-.PHONY: test-proxies container dist console-dev test-console recording
+.PHONY: test-proxies container dist console-dev test-console recording fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -86,6 +90,14 @@ test-soak: $(VENV)/.compiled ## what is left to chance, often: kills at random m
 	SOAK=1 $(BIN)/pytest $(WORKERS) -m "not peer and not drill and not proxy" $(ARGS)
 	SOAK=1 $(BIN)/pytest -s -m drill $(or $(ARGS),tests/drills) || test $$? = 5
 	$(if $(ARGS),,PYTHONPATH=. $(BIN)/python -m tests.endurance --minutes $(SOAK_MINUTES))
+	$(if $(ARGS),,$(MAKE) --no-print-directory fuzz)
+
+fuzz: .venv-fuzz/.ready ## FUZZ_SECONDS (60) of bytes that nobody thought of for each parser, by libFuzzer; what it finds is in build/fuzz
+	@for program in $(FUZZ); do \
+		name=$${program#fuzz_}; mkdir -p build/fuzz/$$name && \
+		.venv-fuzz/bin/python -m tests.fuzz.$$program -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=20 -verbosity=0 \
+			-artifact_prefix=build/fuzz/$$name- build/fuzz/$$name tests/fuzz/seeds/$$name || exit 1; \
+	done
 
 test-frameworks: $(VENV)/.dev ## the adapters of agent frameworks with the real packages; FRAMEWORKS="langgraph agno" chooses
 	@for name in $(FRAMEWORKS); do \
@@ -163,13 +175,14 @@ frameworks: $(FRAMEWORKS_QUICK:%=.venv-fw-%/.ready) ## the environments of the a
 requirements: $(VENV)/.build ## look up newer versions and rewrite requirements/*.txt
 	$(COMPILE) pyproject.toml -o requirements/core.txt
 	for input in requirements/framework-*.in; do $(COMPILE) pyproject.toml $$input -o $${input%.in}.txt || exit 1; done
+	$(COMPILE) pyproject.toml requirements/fuzz.in -o requirements/fuzz.txt
 	for name in build build-dist grpc container deploy dev site peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-python-a2a peers-mcp peers-mcp2 peers-s3 peers-openapi peers-idpyoidc bench bench-litellm; do \
 		$(COMPILE) requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 
 clean: ## remove the environments and caches; data/ stays
 	rm -rf tests/peers/conformance/node_modules
-	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-python-a2a .venv-mcp .venv-mcp2 .venv-s3 .venv-openapi .venv-idpyoidc .venv-bench .venv-litellm .venv-site .venv-dist .venv-fw-* tests/peers/js/node_modules dist build
+	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-python-a2a .venv-mcp .venv-mcp2 .venv-s3 .venv-openapi .venv-idpyoidc .venv-bench .venv-litellm .venv-site .venv-dist .venv-fuzz .venv-fw-* tests/peers/js/node_modules dist build
 	rm -rf console/node_modules console/openapi.json console/src/api/schema.d.ts tests/console/node_modules site/node_modules $(CONSOLE)
 	rm -rf .proxies .venv-deploy
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -229,6 +242,13 @@ $(VENV)/.compiled: $(VENV)/.dev
 	$(UV) venv --quiet -p $(BIN)/python .venv-fw-$*
 	$(UV) pip install --quiet -p .venv-fw-$* --require-hashes -r $<
 	$(UV) pip install --quiet -p .venv-fw-$* --no-build-isolation --no-deps -e .
+	@touch $@
+
+.venv-fuzz/.ready: requirements/fuzz.txt | $(VENV)/.core
+	rm -rf .venv-fuzz
+	$(UV) venv --quiet -p $(BIN)/python .venv-fuzz
+	$(UV) pip install --quiet -p .venv-fuzz --require-hashes -r $<
+	$(UV) pip install --quiet -p .venv-fuzz --no-build-isolation --no-deps -e .
 	@touch $@
 
 .venv-%/.ready: | $(VENV)/.build
