@@ -1,6 +1,7 @@
 """The views of the console in a real browser, against a real server with real tasks."""
 
 import asyncio
+import json
 import re
 from http import HTTPStatus
 from pathlib import Path
@@ -119,9 +120,9 @@ async def test_tasks_are_filtered_and_the_address_holds_the_view(browser: Browse
     async with console(browser, site.url, site.token) as (page, _):
         await page.get_by_role("link", name="Tasks", exact=True).click()
         await expect(page.get_by_role("row")).to_have_count(4)
-        await page.get_by_label("Agent").select_option("echo")
+        await page.get_by_label("Agent", exact=True).select_option("echo")
         await expect(page.get_by_role("row")).to_have_count(3)
-        await page.get_by_label("State").select_option("failed")
+        await page.get_by_label("State", exact=True).select_option("failed")
         await expect(page.get_by_text("No task fits")).to_be_visible()
         await page.reload()
         await expect(page.get_by_text("No task fits")).to_be_visible()
@@ -600,3 +601,45 @@ async def test_the_overview_tells_what_happened_while_its_reader_was_away(browse
         await expect(news).to_contain_text("1 failed")
         await news.get_by_role("link", name="pay the bill").click()
         await expect(timeline(page)).to_contain_text("failed")
+
+
+async def test_all_tasks_that_fit_are_canceled_at_once(browser: Browser, site: Site) -> None:
+    tasks = [await site.send("asks") for _ in range(3)]
+    async with console(browser, site.url, site.token) as (page, _):
+        await page.goto("/console/tasks?agent=asks")
+        await page.get_by_role("button", name="All that fit").click()
+        dialog = page.get_by_role("dialog", name="All tasks that fit")
+        await dialog.get_by_label("Why").fill("a test")
+        await dialog.get_by_role("button", name="Count them").click()
+        await dialog.get_by_role("button", name="Cancel 3 tasks").click()
+        await expect(page.get_by_role("region", name="Bulk act")).to_contain_text("3 of 3 done")
+        await expect(page.get_by_role("row").filter(has_text="canceled")).to_have_count(3)
+        assert await axe(page) == []
+    _, *rest = [await site.admin("GET", f"/tasks/{each}") for each in tasks]
+    assert {each["task"]["state"] for each in rest} == {"canceled"}
+
+
+async def test_the_columns_of_tasks_are_chosen_and_kept(browser: Browser, site: Site) -> None:
+    await site.send("echo")
+    async with console(browser, site.url, site.token) as (page, _):
+        await page.goto("/console/tasks")
+        await page.get_by_text("Columns", exact=True).click()
+        await page.get_by_label("Column Dialect").check()
+        await page.get_by_label("Column Principal").uncheck()
+        await page.reload()
+        await expect(page.get_by_role("columnheader", name="Dialect")).to_be_visible()
+        await expect(page.get_by_role("columnheader", name="Principal")).to_have_count(0)
+        await page.get_by_label("Duration", exact=True).select_option("Over 1 h")
+        await expect(page.get_by_text("No task fits")).to_be_visible()
+
+
+async def test_a_task_is_saved_as_json(browser: Browser, site: Site) -> None:
+    task = await site.send("echo")
+    async with console(browser, site.url, site.token) as (page, _):
+        await open_task(page, site, task)
+        async with page.expect_download() as saving:
+            await page.get_by_role("button", name="Export").click()
+        saved = await saving.value
+        assert saved.suggested_filename == f"task-{task}.json"
+        record = json.loads(Path(await saved.path()).read_text())
+    assert (record["head"]["id"], len(record["events"])) == (task, record["seq"])
