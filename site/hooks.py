@@ -42,7 +42,15 @@ MARKER = re.compile(r"^\*\*Table:\*\* `dragoman help ([a-z-]+(?: [^`]+)?)`$", re
 LINK = re.compile(r"(\]\()([^)\s:]+)(\))")
 IMAGE = re.compile(r'(<img [^>]*src=")([^":]+)(")')
 FENCE = re.compile(r"^(?P<mark>```+|~~~+).*?^(?P=mark)[ \t]*$", re.MULTILINE | re.DOTALL)
-LANGUAGES = {"mjs": "js", "yml": "yaml", "Containerfile": "docker", "conf": "nginx", "cfg": "text", "service": "ini"}
+LANGUAGES = {
+    "mjs": "js",
+    "mts": "ts",
+    "yml": "yaml",
+    "Containerfile": "docker",
+    "conf": "nginx",
+    "cfg": "text",
+    "service": "ini",
+}
 PICTURES = (".png", ".svg", ".webp")
 
 SCRIPTS = {"mermaid.min.js": "mermaid/dist/mermaid.min.js", "iframe-worker.js": "iframe-worker/shim/index.js"}

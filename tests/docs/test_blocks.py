@@ -50,10 +50,10 @@ RUN = {
     "docs/operations.md": ("tests/docs/test_operations.py", "console"),
     "docs/push.md": ("tests/push/test_docs.py", "python js"),
     "docs/guides/approvals.md": ("tests/docs/test_guides.py", "python"),
-    "docs/guides/gateway.md": ("tests/docs/test_guides.py", "python toml sh"),
     "docs/guides/from-a2a-sdk.md": ("tests/docs/test_guides.py", "python"),
-    "docs/guides/typescript-worker.md": ("tests/docs/test_guides.py", "toml ts sh"),
     "docs/guides/webhooks.md": ("tests/docs/test_guides.py", "sh json"),
+    "examples/gateway/README.md": ("examples/gateway/test_gateway.py", "sh"),
+    "examples/typescript/README.md": ("examples/typescript/test_typescript.py", "sh"),
 } | {
     f"examples/{folder}/README.md": ("tests/docs/test_examples.py", "sh")
     for folder in (

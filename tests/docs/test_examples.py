@@ -10,9 +10,11 @@ from tests.docs.test_readme import ROOT
 PAGES = sorted(ROOT.glob("examples/*/README.md"))
 
 NEEDS = {
+    "gateway": "a folder of its own, for keys; its test copies it",
     "payment": "a kill in the right moment; its test makes one",
     "reminder": "a minute of sleep, and a restart by hand; its test makes one in a shorter one",
     "tools": "a model of the reader's own; its test plays one",
+    "typescript": "Node 22.18 or newer; its test compiles the worker",
 }
 """Pages whose commands need something that a test cannot start, and how they are tested instead."""
 

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -16,7 +15,6 @@ import pytest
 
 from dragoman.agents.adapters import adapt
 from dragoman.testing import run
-from tests.docs.reader import reader
 from tests.docs.test_readme import ROOT
 
 GUIDES = ROOT / "docs" / "guides"
@@ -105,42 +103,6 @@ def test_the_executor_of_the_page_runs_on_the_official_sdk() -> None:
     assert ran.returncode == 0, ran.stderr
     said = [line.split(" ", 1)[1] for line in ran.stdout.splitlines() if line.split(" ", 1)[1]]
     assert said == ["For which day?", "Booked for Friday"]
-
-
-@pytest.mark.slow
-def test_the_worker_in_typescript_shouts(tmp_path: Path) -> None:
-    """Types are checked with the compiler of the console; they are taken off, as Node 22 does, for older Nodes."""
-    (source,), (table,) = blocks("typescript-worker", "ts"), blocks("typescript-worker", "toml")
-    modules = ROOT / "console" / "node_modules"
-    assert modules.exists(), f"{modules} is missing: run `make console`"
-    (tmp_path / "worker.mts").write_text(source)
-    (tmp_path / "node.d.ts").write_text(
-        "declare const process: { argv: string[]; env: Record<string, string | undefined> };"
-    )
-    tsc = [modules / ".bin" / "tsc", "--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2023,dom"]
-    subprocess.run([*tsc, "worker.mts", "node.d.ts"], cwd=tmp_path, timeout=120, check=True)
-    node = shutil.which("node")
-    assert node is not None, "node was not found: install Node 20 or newer"
-    (tmp_path / "dragoman.toml").write_text(table)
-    text = (GUIDES / "typescript-worker.md").read_text(encoding="utf-8")
-    page = tmp_path / "page.md"
-    page.write_text(text.replace("worker.mts http", "worker.mjs http"))
-    with reader(tmp_path, at=tmp_path) as reading:
-        reading.follow(page)
-
-
-@pytest.mark.slow
-def test_the_guide_to_the_gateway_works_in_an_empty_folder(tmp_path: Path) -> None:
-    before, after = (GUIDES / "gateway.md").read_text(encoding="utf-8").split("Stop the first server with Ctrl-C.")
-    pages = [tmp_path / name for name in ("before.md", "after.md")]
-    for page, text in zip(pages, (before, after), strict=True):
-        page.write_text(text)
-    (tmp_path / "empty").mkdir()
-    with reader(tmp_path, at=tmp_path / "empty") as reading:
-        reading.save(pages[0])
-        reading.follow(pages[0])
-        reading.stop(0)
-        reading.follow(pages[1])
 
 
 def test_the_guide_to_webhooks_makes_a_secret_and_a_message() -> None:

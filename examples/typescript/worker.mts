@@ -1,20 +1,3 @@
-# An agent in TypeScript
-
-A worker is a program that leases tasks from the server and reports their results over HTTP, so it needs no A2A library.
-Node 22.18 and newer run this one as it is, others after `npx tsc` or with `npx tsx`.
-
-Declare the agent in `dragoman.toml`:
-
-```toml
-[[agents]]
-id = "shout"
-run = "worker"
-description = "Says it louder"
-```
-
-Save this as `worker.mts`:
-
-```ts
 type Part = { text?: string; data?: unknown; raw?: string; url?: string; filename?: string; mediaType?: string };
 type Task = { lease: string; expires_s: number; message: { parts: Part[] } };
 
@@ -55,29 +38,3 @@ for (;;) {
   const task = await call<Task>("lease", { worker: "shout-1", wait_s: 25 });
   if (task) await work(task).catch((error) => console.error(error));
 }
-```
-
-Start both, and send a message:
-
-```sh
-dragoman serve --port 7870 --store memory:
-```
-
-```sh
-node worker.mts http://127.0.0.1:7870
-```
-
-```sh
-dragoman send -a 127.0.0.1:7870 "hello from far away"
-```
-
-```
-State: TASK_STATE_COMPLETED
-Artifact: result
-Text:
-HELLO FROM FAR AWAY
-```
-
-To ask the caller, send `ask` with `question: 1` until there is an `answer`; report a step with `update` and `progress`;
-stop when `heartbeat` answers `cancel`; fail with `fail` and a `message`. [Workers](../workers.md) has all requests.
-[Charts](../../examples/charts/README.md) is a worker in Node that also stops in order.
