@@ -49,9 +49,7 @@ RUN = {
     "docs/agents/mcp.md": ("tests/docs/test_mcp.py", "python"),
     "docs/operations.md": ("tests/docs/test_operations.py", "console"),
     "docs/push.md": ("tests/push/test_docs.py", "python js"),
-    "docs/guides/approvals.md": ("tests/docs/test_guides.py", "python"),
     "docs/guides/from-a2a-sdk.md": ("tests/docs/test_guides.py", "python"),
-    "docs/guides/webhooks.md": ("tests/docs/test_guides.py", "sh json"),
     "examples/gateway/README.md": ("examples/gateway/test_gateway.py", "sh"),
     "examples/typescript/README.md": ("examples/typescript/test_typescript.py", "sh"),
 } | {
