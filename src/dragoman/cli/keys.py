@@ -272,7 +272,11 @@ def update(place: TaskPlace, key_id: str, as_json: bool, **limits: int | None) -
 @keys.command()
 @click.argument("key_id", metavar="ID", shell_complete=complete_keys)
 @click.option("--overlap", metavar="AGE", help="How long the old key stays valid, such as 1h.  [default: not at all]")
-@click.option("--expires", metavar="AGE", help="How long the new key is valid.  [default: as long as the old one was]")
+@click.option(
+    "--expires",
+    metavar="AGE",
+    help="How long the new key is valid.  [default: as long as the old one was when it was made]",
+)
 @_as_one
 @with_server_by_flag
 def rotate(place: TaskPlace, key_id: str, overlap: str | None, expires: str | None, as_json: bool) -> None:

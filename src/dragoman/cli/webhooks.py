@@ -113,8 +113,8 @@ def with_pending(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 @webhooks.command()
 @click.argument("numbers", nargs=-1, type=WholeNumber(1), metavar="NUMBER...")
 @click.option("--all", "everything", is_flag=True, help="Send all dead deliveries.")
-@with_pending("Also send deliveries that wait for a retry: now.")
-@click.option("--delivered", is_flag=True, help="Also send deliveries that have arrived: once more.")
+@with_pending("Also send deliveries that wait for a retry, at once.")
+@click.option("--delivered", is_flag=True, help="Also send deliveries that have arrived, once more.")
 @_as_one
 @with_server
 def redeliver(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 KEY_ENV = "DRAGOMAN_API_KEY"
 SERVER_ENV = "DRAGOMAN_SERVER"
 
-KEY_HELP = f"A key of the role agent, or an api_key, if the server asks for one.  [{KEY_ENV}] {EXPOSED}, or --key-file."
+KEY_HELP = f"Key of the role agent, or an api_key, if the server asks for one.  [{KEY_ENV}] {EXPOSED}, or --key-file."
 
 REACH_S = 3.0
 """How long a server may take to accept a connection before the worker says that it does not answer."""

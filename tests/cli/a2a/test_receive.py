@@ -140,7 +140,8 @@ def test_a_webhook_is_created_shown_listed_called_and_deleted(shell: Shell, demo
         assert receiving.stderr is not None
         (url,) = re.findall(r"receiving at (\S+)", receiving.stderr.readline())
         words = ("-a", hooks, task)
-        made = shell.run("task", "push-config", "create", *words, "--url", url, "--token", TOKEN, "--id", "mine")
+        address = url.removeprefix("http://")
+        made = shell.run("task", "push-config", "create", *words, "--url", address, "--token", TOKEN, "--id", "mine")
         assert made.status == 0, made.err
         assert (made.fields["Task"], made.fields["State"]) == (task, "TASK_STATE_INPUT_REQUIRED")
         assert made.fields["Push config"] == "mine"

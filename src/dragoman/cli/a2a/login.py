@@ -27,6 +27,7 @@ from dragoman.cli.a2a.session import make_tls, named_agent, read_agent_card
 from dragoman.cli.a2a.settings import Settings, SettingsError
 from dragoman.cli.a2a.text import field
 from dragoman.cli.a2a.tokens import StoredLogin, load_logins, save_login
+from dragoman.cli.arguments import with_scheme
 from dragoman.cli.endings import Code
 from dragoman.model.ids import timestamp
 from dragoman.net.address import Guard, Resolver
@@ -50,7 +51,7 @@ async def log_in(
         resolved = await resolve_card(agent, egress=egress, headers={})
         schemes = read_agent_card(resolved).security_schemes or {}
         origin = origin_of(resolved.found.url)
-        token_url = permitted(settings, "token-url", agent)
+        token_url, device_url = map(_url_of, (permitted(settings, "token-url", agent), device_url))
         async with _issuers(settings, origin, token_url, egress) as reach:
             named = Endpoints(token_url=token_url, device_url=device_url, scopes=scopes)
             endpoints = await _find_endpoints(named, schemes, chosen, reach)
@@ -96,6 +97,10 @@ async def show_logins(output: Output) -> None:
         for row in rows
     ]
     output.value({"logins": rows}, lines or ["Logins: none"])
+
+
+def _url_of(given: str) -> str:
+    return with_scheme(given) if given else ""
 
 
 def _client(settings: Settings, agent: str) -> Client:

@@ -15,7 +15,7 @@ from dragoman.cli.a2a.completion import complete_references
 from dragoman.cli.a2a.settings import OUTPUTS, SettingsError
 from dragoman.cli.arguments import EXPOSED, complete_files, complete_words
 from dragoman.cli.command import Command, SharedOption, shared_option
-from dragoman.cli.endings import Code, asks_for_json, help_hint, usage_text
+from dragoman.cli.endings import Code, Unusable, asks_for_json, help_hint, usage_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -249,7 +249,7 @@ class ClientCommand(Command):
         except click.UsageError as error:
             refuse(error, tuple(_json_words(ctx)))
         except SettingsError as error:
-            refuse(click.UsageError(str(error), ctx), tuple(_json_words(ctx)))
+            refuse(Unusable(str(error), ctx), tuple(_json_words(ctx)))
 
 
 def _json_words(ctx: click.Context) -> Sequence[str]:

@@ -46,7 +46,7 @@ def listed_alone(command: Callable[..., None]) -> Callable[..., None]:
 @lists(limit=None, cut=True)
 @with_server
 def agents(place: TaskPlace) -> Listing:
-    """Show the agents that are served, and their tasks by number.
+    """Show the served agents, and how many tasks they have.
 
     The list says which agents cannot do all of their work, and which an operator has taken out of service: since when,
     who and why. The commands below take agents out of service and add agents. A switch holds on all servers of the

@@ -87,7 +87,7 @@ def replicas(place: TaskPlace) -> Listing:
     type=click.Choice(("hour", "day", "month")),
     default="hour",
     show_default=True,
-    help="Time that is looked back on.",
+    help="How far to look back.",
 )
 @lists(limit=None, cut=True)
 @with_server

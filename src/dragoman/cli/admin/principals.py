@@ -72,7 +72,7 @@ def export(place: TaskPlace, name: str, file: str) -> None:
 
     Examples:
       dragoman admin principals export key:ann ann.tar
-      dragoman admin principals export key:ann - | tar -xO README.txt
+      dragoman admin principals export key:ann - | tar -xOf - README.txt
     """
     if file != "-" and Path(file).exists():
         raise Unusable(f"{file} exists already: name another file")

@@ -59,7 +59,7 @@ def tasks() -> None:
 @lists(limit=50, most=100_000)
 @with_server
 def list_(place: TaskPlace, order: "TaskOrder | None", limit: int, cursor: str, **given: Any) -> Listing:
-    """List tasks, those whose status changed last first.
+    """List tasks, the last changed first.
 
     Examples:
       dragoman admin tasks list --agent weather --state working

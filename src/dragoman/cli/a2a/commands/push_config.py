@@ -9,6 +9,7 @@ import click
 
 from dragoman.cli.a2a.completion import complete_agent_tasks
 from dragoman.cli.a2a.options import POLLING, client_command
+from dragoman.cli.arguments import with_scheme
 from dragoman.cli.command import Group
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ async def create(
     await _begin(session, task_id)
     session.hide(token, auth_credentials)
     made = await session.connection.webhooks.set(
-        task_id, url, id=config_id, token=token, scheme=auth_scheme, credentials=auth_credentials
+        task_id, with_scheme(url), id=config_id, token=token, scheme=auth_scheme, credentials=auth_credentials
     )
     session.output.push_config(made)
 
