@@ -38,7 +38,7 @@ COMMANDS = {
 }
 
 HEADINGS = {
-    "Serve agents": ("new", "serve", "worker", "agents", "prices"),
+    "Serve agents": ("demo", "new", "serve", "worker", "agents", "prices"),
     "Call agents": ("card", "send", "chat", "watch", "task", "receive", "auth", "config"),
     "Examine agents": ("doctor", "conformance", "demo-server"),
     "Operate a server": ("admin", "keys", "webhooks", "audit", "store"),

@@ -63,7 +63,10 @@ class CommandTable(Group):
         """Write the names of the commands below their headings, each with its first sentence."""
         names = self.list_commands(ctx)
         width = max(map(len, names))
-        for heading, below in (self._headings or {"Commands": names}).items():
+        headed = dict(self._headings or {})
+        if rest := [name for name in names if not any(name in below for below in headed.values())]:
+            headed["More" if headed else "Commands"] = rest
+        for heading, below in headed.items():
             commands = [(name, self.get_command(ctx, name)) for name in below]
             limit = formatter.width - 6 - width
             with formatter.section(heading):

@@ -5,7 +5,8 @@ Invariant: it needs no key and no network, and leaves nothing behind.
 
 import click
 
-from dragoman.cli.arguments import WholeNumber
+from dragoman.cli.arguments import Seconds, WholeNumber
+from dragoman.cli.command import Group
 from dragoman.cli.tables import json_flag, print_json
 
 TEXT = "Do the work"
@@ -17,23 +18,28 @@ POSTGRES = ("postgresql://", "postgres://")
 ELSEWHERE = ("a2a:", "openai:", "worker", "command:")
 
 
-@click.group()
+@click.group(cls=Group)
 def demo() -> None:
-    """Show on this machine what Dragoman promises."""
+    """Show on this machine what Dragoman promises.
+
+    Examples:
+      dragoman demo kill
+      dragoman demo kill agents.py:agent --text "Write a report" --after 5
+    """
 
 
 @demo.command()
 @click.argument("agent", required=False, metavar="[MODULE:OBJECT]")
-@click.option("--text", metavar="TEXT", default=TEXT, show_default=True, help="Message to send.")
+@click.option("--text", metavar="TEXT", default=TEXT, show_default=True, help="Message that is sent.")
 @click.option(
     "--after",
-    type=click.FloatRange(0.1, 3600),
+    type=Seconds(0.1, 3600),
     metavar="SECONDS",
-    help=f"Kill the server of your agent that long after its first event.  [default: {AFTER_S:.0f}]",
+    help=f"Time from the first event of your agent to the kill.  [default: {AFTER_S:.0f}]",
 )
 @click.option(
     "--step",
-    type=click.FloatRange(0.02, 60),
+    type=Seconds(0.02, 60),
     metavar="SECONDS",
     default=1.0,
     show_default=True,
@@ -43,9 +49,9 @@ def demo() -> None:
     "--replicas",
     type=WholeNumber(2, 9),
     metavar="N",
-    help="Run so many servers on the database of --store. The one that has the task is killed, and stays away.",
+    help="Run N servers on the database of --store. The one that has the task is killed, and stays away.",
 )
-@click.option("--store", metavar="URL", help="PostgreSQL database for --replicas. Both systems make tables there.")
+@click.option("--store", metavar="URL", help="PostgreSQL database for --replicas. Both systems make tables in it.")
 @click.option("--alone", is_flag=True, help="Leave the official SDK out, although it is installed.")
 @json_flag("what was counted, an object for each column")
 def kill(
@@ -66,7 +72,7 @@ def kill(
 
     An agent, a graph or an executor of yours is shown instead of the steps, unless it needs keys or a network.
 
-    \b
+    Examples:
       dragoman demo kill
       dragoman demo kill agents.py:agent --text "Write a report" --after 5
       dragoman demo kill --replicas 3 --store postgresql://localhost/demo
