@@ -87,6 +87,11 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       upstream-reasons   why a task at another server failed
       webhook-headers    the headers of a webhook delivery
       worker-api         the requests of workers
+
+    Examples:
+      dragoman help send
+      dragoman help settings port
+      dragoman help messages "store file x.db belongs to another program"
     """
     from dragoman.cli.topics import TOPICS
 
