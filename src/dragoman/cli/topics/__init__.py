@@ -42,6 +42,7 @@ TOPICS = {
     "extensions": Topic("our extensions, which travel in metadata", ("URI", "Where it is, and its value")),
     "failures": Topic("what callers see when a part of a cluster fails", ("What happens", "What callers see")),
     "grpc": Topic("metadata and limits of gRPC", ("Name", "Meaning")),
+    "kaos-calls": Topic("KAOS's calls in Python, and their errors"),
     "limits": Topic(
         "the limits of requests, callers and connections",
         ("Limit", "Default", "What is bounded, and what happens beyond it"),

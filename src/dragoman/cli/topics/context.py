@@ -1,40 +1,16 @@
 """What a skill can do with `ctx`, from the signatures and docstrings of its classes."""
 
-import inspect
-
 from dragoman.agents.python.context import Context, Facts
 from dragoman.agents.python.memory import Memory
+from dragoman.cli.topics.members import member_rows
 from dragoman.cli.topics.table import Section, Table
 
 
 def make_table() -> Table:
     """The facts of a task, the calls of `ctx`, and those of its memory."""
     sections = (
-        Section("Facts", _rows(Facts, "ctx")),
-        Section("Calls", _rows(Context, "ctx")),
-        Section("Memory", _rows(Memory, "ctx.memory")),
+        Section("Facts", member_rows(Facts, "ctx")),
+        Section("Calls", member_rows(Context, "ctx")),
+        Section("Memory", member_rows(Memory, "ctx.memory")),
     )
     return Table(("Name", "Meaning"), sections)
-
-
-def _rows(kind: type, prefix: str) -> tuple[tuple[str, ...], ...]:
-    public = ((name, member) for name, member in vars(kind).items() if not name.startswith("_"))
-    return tuple((f"`{_call(f'{prefix}.{name}', member)}`", _meaning(member)) for name, member in public)
-
-
-def _call(name: str, member: object) -> str:
-    """How a member is written: with its parameters if it is called."""
-    if not inspect.isfunction(member):
-        return name
-    parameters = [each for each in inspect.signature(member).parameters.values() if each.name != "self"]
-    awaited = "await " if inspect.iscoroutinefunction(member) else ""
-    return f"{awaited}{name}({', '.join(map(_parameter, parameters))})"
-
-
-def _parameter(parameter: inspect.Parameter) -> str:
-    default = "" if parameter.default is inspect.Parameter.empty else f"={parameter.default!r}"
-    return f"{parameter.replace(annotation=inspect.Parameter.empty, default=inspect.Parameter.empty)}{default}"
-
-
-def _meaning(member: object) -> str:
-    return " ".join((inspect.getdoc(member) or "").split())

@@ -66,6 +66,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       extensions         our extensions, which travel in metadata
       failures           what callers see when a part of a cluster fails
       grpc               metadata and limits of gRPC
+      kaos-calls         KAOS's calls in Python, and their errors
       limits             the limits of requests, callers and connections
       log-lines          the lines of the server's log
       messages           the error messages of the server
