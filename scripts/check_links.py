@@ -38,7 +38,6 @@ MADE_BY_READERS = frozenset(
         "order.py",
         "others.py",
         "speller.py",
-        "tally.py",
         "try_weather.py",
         "weather.py",
         "writers.py",

@@ -44,12 +44,12 @@ RUN = {
     "docs/kaos.md": ("tests/kaos/test_docs.py", "python"),
     "docs/openai.md": ("tests/docs/test_openai.py", "python"),
     "docs/responses.md": ("tests/docs/test_openai.py", "python"),
-    "docs/runners.md": ("tests/docs/test_runners.py", "sh python"),
     "docs/agents/a2a-sdk.md": ("tests/docs/test_guides.py", "python"),
     "docs/agents/mcp.md": ("tests/docs/test_mcp.py", "python"),
     "docs/operations.md": ("tests/docs/test_operations.py", "console"),
     "docs/push.md": ("tests/push/test_docs.py", "python js"),
     "docs/guides/from-a2a-sdk.md": ("tests/docs/test_guides.py", "python"),
+    "examples/runner/README.md": ("examples/runner/test_runner.py", "sh"),
     "examples/gateway/README.md": ("examples/gateway/test_gateway.py", "sh"),
     "examples/typescript/README.md": ("examples/typescript/test_typescript.py", "sh"),
 } | {

@@ -1,40 +1,48 @@
-"""The page on writing a Runner, followed by a reader in an empty folder, who kills the server where it says so."""
+"""The runner in the test itself, behind a server, and as its page says: with a server that is killed twice."""
 
 import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from dragoman import TaskState
+from dragoman.testing import client, run
+from examples.runner.tally import tally
 from tests.docs.reader import Reader, reader
 from tests.docs.test_readme import DEADLINE_S, ROOT
 
-PAGE = ROOT / "docs" / "runners.md"
+PAGE = Path(__file__).parent / "README.md"
 KILL = re.compile(r"\b[Kk]ill the server\b")
 START = re.compile(r"```sh\n(dragoman serve .*?)```", re.DOTALL)
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+async def test_it_adds_up_when_the_caller_agrees() -> None:
+    ran = await run(tally, "3", answers=["yes"])
+    assert (ran.state, ran.text) == (TaskState.COMPLETED, "3\n")
+    assert ran.questions == ["Add up 1 numbers?"]
+    assert ran.progress == [(1, 1)]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """An empty folder but for the agent that the page says to save."""
-    (tmp_path / "tally.py").write_text(blocks("python")[0])
-    return tmp_path
+async def test_it_refuses_words() -> None:
+    ran = await run(tally, "three")
+    assert (ran.state, ran.reason) == (TaskState.REJECTED, "Send whole numbers, one a line.")
+
+
+async def test_callers_are_asked_first() -> None:
+    async with client(tally) as agent:
+        talk = agent.conversation()
+        assert (await talk.say("3")).text == "Add up 1 numbers?"
+        assert (await talk.say("no")).text == "Nothing was added up."
 
 
 @pytest.mark.slow
-def test_a_reader_sees_what_the_page_says(folder: Path) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    begin, question, counting = KILL.split(text[: text.index("## What a run knows")])
+def test_a_reader_sees_what_the_page_says(tmp_path: Path) -> None:
+    begin, question, counting = KILL.split(PAGE.read_text(encoding="utf-8"))
     (start,) = START.findall(begin)
-    with reader(folder, folder) as reading:
+    with reader(tmp_path, ROOT) as reading:
         follow(reading, begin)
         asked = json.loads(reading.printed)["task"]
         assert asked["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
@@ -61,7 +69,7 @@ def test_a_reader_sees_what_the_page_says(folder: Path) -> None:
 def follow(reading: Reader, text: str) -> None:
     """Do what a part of the page says."""
     part = reading.folder / "part.md"
-    part.write_text(re.sub(r"```python\n.*?```", "", text, flags=re.DOTALL))
+    part.write_text(text)
     reading.follow(part)
 
 
@@ -69,11 +77,3 @@ def kill(reading: Reader) -> None:
     """Kill the server without warning, as a reader does by its process id."""
     os.killpg(reading.processes[-1].pid, signal.SIGKILL)
     reading.processes[-1].wait(DEADLINE_S)
-
-
-def test_the_tests_of_the_page_pass(folder: Path) -> None:
-    (folder / "test_tally.py").write_text(blocks("python")[1])
-    ran = subprocess.run(
-        [sys.executable, "test_tally.py"], cwd=folder, capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
