@@ -75,6 +75,20 @@ async def chromium(folder: Path) -> AsyncIterator[Browser]:
 STREAMS = ("/admin/v1/events", "/log?")
 """Parts of the URLs of streams, which stay open."""
 
+COVERED = """() => [...document.querySelectorAll("main :is(a, button, input, select, textarea, summary)")].filter(
+    (each) => {
+        const { left, top, width, height } = each.getBoundingClientRect();
+        const [x, y] = [left + width / 2, top + height / 2];
+        const seen = each.checkVisibility() && width > 1 && y > 0 && y < innerHeight && x > 0 && x < innerWidth;
+        const box = seen ? each.closest(".wide, .turns, .log") : null;
+        const cut = box === null ? null : box.getBoundingClientRect();
+        if (!seen || (cut !== null && (x > cut.right || x < cut.left || y > cut.bottom || y < cut.top))) return false;
+        const found = document.elementFromPoint(x, y);
+        return found !== null && !each.contains(found) && !found.contains(each);
+    },
+).map((each) => each.outerHTML.slice(0, 200))"""
+"""What can be used, is in the window, and has something lying over it."""
+
 DRAWN = "() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
 
 

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, ViewportSize, expect
 
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.auth.operator_token import read_token
@@ -19,7 +19,7 @@ from dragoman.config import Config, Upstream
 from dragoman.config.budgets import Budget
 from dragoman.model.card import Profile
 from dragoman.server import serving
-from tests.console.browser import NARROW, axe, console
+from tests.console.browser import COVERED, NARROW, WIDE, axe, console
 from tests.console.site import Site, make_agents, moment, open_task, replay, serving_site, timeline
 from tests.drills.proxy import before
 from tests.spoil import spoil_file
@@ -330,14 +330,19 @@ async def test_axe_finds_nothing_wrong_with_the_sign_in(browser: Browser, site: 
         assert await axe(page) == []
 
 
-async def test_nothing_is_wider_than_a_telephone(browser: Browser, full_site: tuple[Site, str]) -> None:
+async def test_nothing_is_wider_than_its_window_or_lies_over_something(
+    browser: Browser, full_site: tuple[Site, str]
+) -> None:
     site, task = full_site
-    async with console(browser, site.url, site.token, viewport=NARROW) as (page, seen):
+    async with console(browser, site.url, site.token) as (page, seen):
         for view in VIEWS:
             await page.goto(f"{site.url}/console{view.replace('TASK', f'/tasks/{task}')}")
-            await seen.settle(page)
-            width = await page.evaluate("() => document.documentElement.scrollWidth")
-            assert width <= NARROW["width"], view
+            for size in (WIDE, NARROW):
+                await page.set_viewport_size(ViewportSize(width=size["width"], height=size["height"]))
+                await seen.settle(page)
+                width = await page.evaluate("() => document.documentElement.scrollWidth")
+                assert width <= size["width"], view
+                assert await page.evaluate(COVERED) == [], (view, size)
         await page.goto(f"{site.url}/console/audit")
         await expect(page.get_by_role("region", name="Entries, as a table")).to_have_attribute("tabindex", "0")
         await page.get_by_role("button", name="Menu").click()
