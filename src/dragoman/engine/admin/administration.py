@@ -24,6 +24,7 @@ from dragoman.engine.admin.folded_places import Linked, unlinked
 from dragoman.engine.admin.keys import NO_TEAMS, Mint, TeamReach
 from dragoman.engine.admin.operator_desk import OperatorDesk
 from dragoman.engine.admin.overview import ServerFacts
+from dragoman.engine.admin.records import FOLLOW_EVENTS, FOLLOW_TASK
 from dragoman.engine.admin.team_facts import TeamFacts
 from dragoman.engine.admin.team_store import narrow_store
 from dragoman.engine.announcements import Announcer
@@ -139,14 +140,14 @@ class Administration:
         """Return the changes from now on, or from a position in an earlier feed. Raises A2AError."""
         self.admit(overview.FOLLOW_CHANGES, asked.operator)
         feed = self._desk(asked.operator).changes.open(asked.position)
-        self._notes.note(asked.operator, "events.follow")
+        self._notes.note(asked.operator, FOLLOW_EVENTS)
         return feed
 
     async def _follow_log(self, asked: Asked[LogQuery]) -> LogFeed:
         """Return the events of a task after the position or seq that was given, and those to come. Raises A2AError."""
         self.admit(logs.READ_LOG, asked.operator)
         work = self._desk(asked.operator).follow_log(asked)
-        return await self._notes.noted(asked.operator, "tasks.follow", work, task_id=asked.id)
+        return await self._notes.noted(asked.operator, FOLLOW_TASK, work, task_id=asked.id)
 
     def serve(self, facts: ServerFacts) -> None:
         """Set what the server knows, at the start and after a reload."""

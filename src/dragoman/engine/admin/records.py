@@ -19,9 +19,13 @@ OPERATORS_READS = (
     if isinstance(action, str) and action.endswith(READS) and not action.endswith(".export")
 )
 
+FOLLOW_EVENTS = "events.follow"
+FOLLOW_TASK = "tasks.follow"
+"""The actions of streams to operators."""
+
 CALLERS_READS = (kind.action for kind in KINDS.values() if kind.action.startswith(("Get", "List", "Subscribe")))
 
-ONLY_READ = tuple(dict.fromkeys((*OPERATORS_READS, *CALLERS_READS)))
+ONLY_READ = tuple(dict.fromkeys((*OPERATORS_READS, FOLLOW_EVENTS, FOLLOW_TASK, *CALLERS_READS)))
 """The actions that change nothing. An export of all that is known of somebody is no everyday reading."""
 
 
