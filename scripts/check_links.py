@@ -35,7 +35,6 @@ MADE_BY_READERS = frozenset(
         "greeter.py",
         "hello.py",
         "house.py",
-        "order.py",
         "others.py",
         "speller.py",
         "try_weather.py",
