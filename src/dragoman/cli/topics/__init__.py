@@ -31,6 +31,7 @@ TOPICS = {
     "agent-keys": Topic("the keys of an [[agents]] table", ("Key", "Meaning")),
     "budget-keys": Topic("the keys of a [[budgets]] table", ("Key", "Default", "Meaning")),
     "chat-fields": Topic("the fields and headers of a chat completion", ("Field", "What becomes of it")),
+    "client-calls": Topic("the calls, settings and errors of the Python client"),
     "commands": Topic("all commands"),
     "context": Topic("what a skill can do with ctx"),
     "damaged-rows": Topic("what a damaged row of the store costs", ("Row", "What happens")),

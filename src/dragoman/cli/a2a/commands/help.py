@@ -55,6 +55,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       agent-keys         the keys of an [[agents]] table
       budget-keys        the keys of a [[budgets]] table
       chat-fields        the fields and headers of a chat completion
+      client-calls       the calls, settings and errors of the Python client
       commands           all commands
       context            what a skill can do with ctx
       damaged-rows       what a damaged row of the store costs
