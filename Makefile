@@ -58,7 +58,7 @@ WORKERS ?= -n $(shell echo $$(( $(CORES) > 3 ? 6 : $(CORES) * 2 ))) --dist loadf
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help setup check format test test-fast test-soak test-frameworks serve cluster console test-console-long pictures console-pictures bench docs site surface compliance peers frameworks requirements clean
-.PHONY: test-proxies container dist console-dev test-console recording fuzz
+.PHONY: test-proxies container dist console-dev test-console recording fuzz release
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -161,6 +161,9 @@ site: $(VENV)/.core .venv-site/.ready site/node_modules/.ready ## the documentat
 
 dist: $(VENV)/.dev .venv-dist/.ready $(CONSOLE)/index.html ## wheel, source distribution and bill of materials of the commit, in dist/, checked
 	PYTHONPATH=. $(BIN)/python scripts/dist.py
+
+release: $(VENV)/.dev .venv-dist/.ready $(CONSOLE)/index.html ## the checklist of a release as a dry run: version, changelog, packages, extras, licences, old stores, advisories
+	PYTHONPATH=. $(BIN)/python -m scripts.release
 
 surface: $(VENV)/.core ## write the list of public names; a name that goes needs an entry in CHANGELOG.md
 	PYTHONPATH=. $(BIN)/python scripts/surface.py

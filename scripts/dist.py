@@ -41,6 +41,9 @@ sys.exit(0 if fault is None else str(fault))
 """
 
 
+UNSIGNED = "These files were built outside of the publishing workflow, and carry no attestation.\n"
+
+
 class Refused(Exception):
     """Something that must not be released, in one line or more."""
 
@@ -74,6 +77,7 @@ def main() -> int:
             check(built, sbom)
             try_wheel(Path(name) / "try", built.wheel, commit)
         sums = [f"{sha256(path.read_bytes()).hexdigest()}  {path.name}" for path in (built.wheel, built.sdist, sbom)]
+        (DIST / "UNSIGNED").write_text(UNSIGNED, encoding="utf-8")
         (DIST / "SHA256SUMS").write_text("\n".join(sums) + "\n", encoding="utf-8")
     except Refused as refusal:
         print(f"dist: {refusal}", file=sys.stderr)

@@ -20,8 +20,8 @@ CONSOLE = PACKAGE / "bindings" / "console" / "built"
 COMMIT = PACKAGE / "commit.txt"
 
 SDIST = (
-    *("src", "docs", "examples", "scripts/build_hook.py", "pyproject.toml", ".gitignore"),
-    *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md"),
+    *("src", "docs", "examples", "scripts/build_hook.py", "scripts/metadata_hook.py", "pyproject.toml", ".gitignore"),
+    *("CHANGELOG.md", "CONTRIBUTING.md", "GOVERNANCE.md", "LICENSE", "README.md", "SECURITY.md"),
 )
 """The files and whole folders of the repository that are in the source distribution."""
 

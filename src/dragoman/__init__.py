@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dragoman.model.principal import AccessRole, KeyLimits, Principal, Scope
     from dragoman.model.task import TaskState, Usage
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "AccessRole",

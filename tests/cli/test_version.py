@@ -56,4 +56,4 @@ def test_a_checkout_shows_its_commit_and_whether_the_code_was_changed(tmp_path: 
 
 
 def test_a_package_outside_of_a_checkout_shows_the_version_alone(tmp_path: Path) -> None:
-    assert re.fullmatch(r"\d+\.\d+\.\d+", described(tmp_path))
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", described(tmp_path))

@@ -12,6 +12,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from dragoman import __version__
 from scripts import dist, packages, sbom
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +77,7 @@ def test_a_release_has_the_package_the_console_and_the_commit_and_nothing_else(b
         ("dragoman/py.typed", b"token = 'ghp_" + b"a" * 36 + b"'", "dragoman/py.typed has a secret"),
         ("dragoman/py.typed", None, "dragoman/py.typed is missing"),
         ("dragoman/bindings/console/built/index.html", None, "built/index.html is missing"),
-        ("dragoman-0.1.0.dist-info/licenses/LICENSE", None, "licenses/LICENSE is missing"),
+        (f"dragoman-{__version__}.dist-info/licenses/LICENSE", None, "licenses/LICENSE is missing"),
     ],
 )
 def test_what_does_not_belong_in_a_wheel_or_lacks_is_found(

@@ -20,7 +20,7 @@ SHOWN = 12
 
 
 def describe_version() -> str:
-    """`0.1.0 (commit 1a2b3c4d5e6f)`, without a commit where none is known. `, changed` follows if git sees changes."""
+    """`0.2.0 (commit 1a2b3c4d5e6f)`, without a commit where none is known. `, changed` follows if git sees changes."""
     from importlib.resources import files  # here, for every command imports this module
 
     package = files("dragoman")
