@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 from zlib import crc32
@@ -27,6 +28,7 @@ from dragoman.store.postgres.database.pool import Pool
 from tests.drills import proxy
 from tests.postgres import PostgresServer
 from tests.processes import ENDS_WITH_US
+from tests.soak import SOAK
 
 FOLDER = Path(dragoman.store.postgres.__file__).parent
 STEPS = migrations()
@@ -43,6 +45,9 @@ WRITE_AUDIT = (
     "VALUES (1, '', '', '', '', true, '', '', '')"
 )
 DEADLINE_S = 60.0
+
+STRIDE = 3
+"""Of how many statements `make test` kills a migration at one; `make test-soak` does at each."""
 
 
 def next_step(serves: int, sql: str = "CREATE TABLE dragoman.next_things (thing int)") -> PostgresMigration:
@@ -331,9 +336,7 @@ async def test_a_migration_that_is_killed_at_any_statement_goes_on_at_the_next_s
     assert parts.port is not None
     async with proxy.before(parts.hostname, parts.port) as between:
         url = urlunsplit(parts._replace(netloc=f"{parts.username}@127.0.0.1:{between.port}", query="sslmode=disable"))
-        killed_at, done = 0, False
-        while not done:
-            killed_at += 1
+        for killed_at in count(1, 1 if SOAK else STRIDE):
             await pool.write("DROP SCHEMA dragoman CASCADE")
             await migrate(pool, STEPS[:1])
             child = await start(url)
@@ -348,14 +351,15 @@ async def test_a_migration_that_is_killed_at_any_statement_goes_on_at_the_next_s
             between.watch(kill)
             ended = await child.wait()
             assert ended in (0, -signal.SIGKILL)
-            done = ended == 0
             await pool.write(WRITE)  # the tables work in any case
             await pool.write(WRITE_AUDIT)
             await migrate(pool, STEPS)
             newest = await pool.read("SELECT version, serves FROM dragoman.schema_version")
             assert newest == [(NEWEST, max(step.serves for step in STEPS))]
             assert await pool.read("SELECT count(*) FROM pg_index WHERE NOT indisvalid") == [(0,)]
-    assert killed_at > 10, "it was killed at each of its statements"
+            if ended == 0:
+                break
+    assert killed_at > 10, "it was killed at its statements, one after the other"
 
 
 @pytest.mark.slow
