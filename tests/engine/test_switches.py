@@ -34,6 +34,7 @@ class Player:
     def __init__(self) -> None:
         self.begun = asyncio.Event()
         self.stopped = asyncio.Event()
+        self.clean_up = asyncio.Event()
         self.cleaned = asyncio.Event()
         self.canceled: bool | None = None
         self.go_on = asyncio.Event()
@@ -54,7 +55,8 @@ class Player:
                 finally:
                     self.stopped.set()
                     self.canceled = run.canceled
-                    await asyncio.sleep(0.01)  # a clean-up that waits
+                    if run.canceled:
+                        await self.clean_up.wait()
                     self.cleaned.set()
                     await say(run, "last words")
             case text:
@@ -145,6 +147,7 @@ async def test_what_a_disabled_agent_works_on_is_canceled_at_once_and_its_cleanu
         seen = await reading
         assert states(seen)[-1] is S.CANCELED
         assert not player.cleaned.is_set(), "the end does not wait for the agent"
+        player.clean_up.set()
         await player.cleaned.wait()
         assert player.canceled
         record = await home.get(task_id)
