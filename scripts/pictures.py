@@ -19,6 +19,7 @@ from dragoman.cli.entries import make_added_agent
 from dragoman.cli.loader import load_served
 from dragoman.config import Config
 from dragoman.server import serving
+from scripts.console_past import PRICES, fill_past
 from tests.console.browser import NARROW, Faults, chromium, console
 
 ROOT = Path(__file__).parent.parent
@@ -137,9 +138,11 @@ async def main() -> int:
     agents = load_served((), ["examples/agents.py"], None).agents
     with tempfile.TemporaryDirectory() as folder:
         store = f"sqlite:///{folder}/dragoman.db"
+        await fill_past(store)
         config = Config(
             port=0,
             store=store,
+            prices=PRICES,
             shutdown_grace_s=0.5,
             cancel_grace_s=0.5,
             push_allowed_hosts=("127.0.0.1",),
