@@ -100,6 +100,12 @@ def test_the_tables_of_reasons_have_each_that_the_code_has(topic: str, package: 
     assert [name for name in names(topic) if f'"{name}"' not in everywhere] == []
 
 
+def test_the_table_of_reasons_has_those_that_the_code_gives_to_tasks_of_programs_too() -> None:
+    source = "".join(path.read_text() for path in (ROOT / "src/dragoman").rglob("*.py"))
+    assert set(re.findall(r'"(program_[a-z]+)"', source)) - {"program_keys"} <= set(names("task-reasons"))
+    assert [name for name in names("task-reasons") if f'"{name}"' not in source] == []
+
+
 def test_the_table_of_the_worker_api_says_what_each_action_does() -> None:
     rows = load_table("worker-api").sections[0].rows
     assert [row[0] for row in rows] == [f"`{action}`" for action, row in ACTIONS.items() if row.summary]

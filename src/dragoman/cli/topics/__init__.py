@@ -62,6 +62,7 @@ TOPICS = {
     "settings": Topic("the settings of the server"),
     "spans": Topic("the spans and histograms of OpenTelemetry", ("Span or histogram", "Attributes", "What it is")),
     "store-options": Topic("the options in the URL of PostgreSQL", ("Option", "Default", "Meaning")),
+    "task-reasons": Topic("why a task failed", ("Reason", "Meaning")),
     "team-keys": Topic("the keys of a [[teams]] table", ("Key", "Default", "Meaning")),
     "tool-keys": Topic("the keys of a model's [[agents.tools]]", ("Key", "Default", "Meaning")),
     "upstream-keys": Topic("the keys of an agent of another server", ("Key", "Default", "Meaning")),

@@ -83,6 +83,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       settings           the settings of the server
       spans              the spans and histograms of OpenTelemetry
       store-options      the options in the URL of PostgreSQL
+      task-reasons       why a task failed
       team-keys          the keys of a [[teams]] table
       tool-keys          the keys of a model's [[agents.tools]]
       upstream-keys      the keys of an agent of another server
