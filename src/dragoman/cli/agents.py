@@ -107,6 +107,7 @@ def _load_subjects(
 
     from dragoman.cli.checks import load_subjects
 
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else its C++ tells of failures in its own words, before ours
     place = config_file(file)
     if place is not None and not place.exists():
         given = "--config" if file else CONFIG_ENV

@@ -13,7 +13,7 @@ from joserfc.jwk import ECKey
 
 from dragoman.auth.signatures import Signer
 from tests.certificates import Authority
-from tests.cli.a2a.command import Shell, demo_agents_with
+from tests.cli.a2a.command import DEADLINE_S, Shell, demo_agents_with
 from tests.cli.a2a.peer import TASK, FarAgent
 from tests.ports import kept_port
 
@@ -334,3 +334,15 @@ def test_there_is_one_skill_and_it_can_be_installed(shell: Shell) -> None:
     assert skills == [Path(".agents/skills/dragoman/SKILL.md")]
     assert (shell.work / ".agents/skills/dragoman/references/examples.md").is_file()
     assert list(shell.home.rglob("*")) == []
+
+
+def test_grpc_says_nothing_in_its_own_words(shell: Shell, demo: str) -> None:
+    """Its C++ writes to the process's stderr: of TLS that the other side does not speak, for example."""
+    shell.environment.pop("GRPC_VERBOSITY", None)
+    process = shell.start("send", "-a", demo.replace("http", "grpcs"), "hi")
+    try:
+        _, told = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+    assert (process.returncode, told.count("\n")) == (3, 1)
+    assert told.startswith("dragoman: A2ACLI_ERR_UNREACHABLE: grpcs://")

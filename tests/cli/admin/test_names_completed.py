@@ -57,8 +57,12 @@ async def check_agents_of_clients(here: Site) -> None:
 async def test_nobody_who_knows_is_no_error_and_makes_no_store(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for words in (("admin", "agents", "drain"), ("admin", "tasks", "show"), ("keys", "show"), ("webhooks", "resume")):
         assert await complete(*words, "") == {}
+    tokens = folder / ".config" / "a2a-cli" / "tokens.json"
+    tokens.parent.mkdir(parents=True)
+    tokens.write_text("{}")
+    tokens.chmod(0o644)  # which the command itself warns of
     assert await complete("send", "-a", "") == {}
     (folder / "dragoman.toml").write_text("prot = 1\n")
     assert await complete("keys", "show", "") == {}
-    assert list(folder.iterdir()) == [folder / "dragoman.toml"]
+    assert {path.name for path in folder.iterdir()} == {"dragoman.toml", ".config"}
     assert capfd.readouterr() == ("", "")
