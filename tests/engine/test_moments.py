@@ -7,7 +7,7 @@ from dragoman.engine.admin.moments import PARTS_MAX, read_moment
 from dragoman.engine.admin.playback import CHARACTERS_MAX, read_content
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.events import ArtifactChunk, Event
-from dragoman.model.message import Artifact, Part
+from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.store.api import Store
 from tests.store.cases.bench import by_run, ending, new_task
 
@@ -43,15 +43,28 @@ async def test_each_moment_has_what_was_said_until_then(store: Store) -> None:
         await read_moment(places, "nothing", None)
 
 
-async def test_a_moment_and_an_event_have_the_end_of_a_long_text(store: Store) -> None:
-    await make_task(store, Part(text="a" * CHARACTERS_MAX + "the end"))
+async def test_a_moment_and_an_event_have_the_end_of_a_long_text_and_how_it_begins(store: Store) -> None:
+    await make_task(store, Part(text="begins" + "a" * (CHARACTERS_MAX - 6) + "the end"))
     (shown,) = (await read_moment(FoldedPlaces(store), "t", 2)).artifacts
     event = (await read_content(FoldedPlaces(store), "t", 1, 1)).events[0]
-    for artifact, dropped in ((shown.artifact, shown.dropped), (event.artifact, event.dropped)):
+    for artifact, dropped, begins in (
+        (shown.artifact, shown.dropped, shown.beginning),
+        (event.artifact, event.dropped, event.beginning),
+    ):
+        assert begins.startswith("beginsaaa")
         assert artifact is not None
         assert len(artifact.parts[0].text or "") == CHARACTERS_MAX
         assert (artifact.parts[0].text or "").endswith("the end")
         assert dropped == len("the end")
+
+
+async def test_a_long_message_has_its_beginning(store: Store) -> None:
+    said = Message(message_id="m", role=Role.USER, parts=(Part(text="begins" + "a" * CHARACTERS_MAX),))
+    await store.create(new_task("t", said=said))
+    event = (await read_content(FoldedPlaces(store), "t", 0, 1)).events[0]
+    assert event.message is not None
+    assert (event.message.parts[0].text or "").startswith("begins")
+    assert event.dropped == len("begins")
 
 
 async def test_a_moment_has_the_last_ones_of_many_parts(store: Store) -> None:

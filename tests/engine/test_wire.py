@@ -66,3 +66,26 @@ async def test_a_page_shows_the_whole_task_although_it_begins_in_the_middle(stor
     for after in (last - 1, last - 200, 10):
         page = await read_wire(places, "long", ["protoagent"], after, PAGE)
         assert page.dialects["protoagent"] == whole.dialects["protoagent"][after : after + PAGE]
+
+
+async def test_events_that_are_told_alike_are_one(store: Store) -> None:
+    last = await make_long_task(store)
+    names = ["1.0", "kaos", "evoai"]
+    page = await read_wire(FoldedPlaces(store), "long", names, 0, PAGE, each=False)
+    assert page.next_after is None
+    for name in names:
+        told = page.dialects[name]
+        assert [(frames.seq, frames.last) for frames in told] == [
+            (1, 1),
+            (2, 2),
+            (3, last - 2),
+            (last - 1, last - 1),
+            (last, last),
+        ]
+    whole = await read_wire(FoldedPlaces(store), "long", names[:2], 0, last)
+    for name in names[:2]:
+        assert [frames.frames for frames in page.dialects[name]] == [
+            whole.dialects[name][frames.seq - 1].frames for frames in page.dialects[name]
+        ]
+        facts = {tuple(fact.learned for fact in frames.facts) for frames in whole.dialects[name][2 : last - 2]}
+        assert len(facts) == 1, "told alike"

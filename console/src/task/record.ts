@@ -11,11 +11,16 @@ export interface Shown {
   readonly open: boolean;
   readonly dropped: number;
   readonly droppedParts: number;
+  /** How the text begins of which characters were dropped. */
+  readonly beginning: string;
 }
 
 /** An artifact that grows keeps its end: at most so many characters of a text and parts, half of them beyond that. */
 const CHARACTERS_MAX = 400_000;
 const PARTS_MAX = 1000;
+
+/** So much of the beginning is kept. */
+const BEGINNING_CHARACTERS = 4000;
 
 /** A message of the caller ends the sleep earlier if it `wakesOnMessage`. */
 export interface Sleep {
@@ -70,12 +75,13 @@ export function recordOf(moment: Moment): TaskRecord {
     at: moment.at ?? null,
     statusMessage: moment.status_message ?? null,
     history: moment.history ?? [],
-    artifacts: (moment.artifacts ?? []).map(({ artifact, open, dropped, dropped_parts }) => ({
+    artifacts: (moment.artifacts ?? []).map(({ artifact, open, dropped, dropped_parts, beginning }) => ({
       artifact,
       parts: artifact.parts,
       open: open ?? false,
       dropped: dropped ?? 0,
       droppedParts: dropped_parts ?? 0,
+      beginning: beginning ?? "",
     })),
     droppedArtifacts: moment.dropped_artifacts ?? 0,
     droppedMessages: moment.dropped_messages ?? 0,
@@ -141,16 +147,23 @@ function place(shown: readonly Shown[], event: LogEvent, artifact: Artifact): re
   const index = shown.findIndex((each) => each.artifact.artifactId === artifact.artifactId);
   const before = shown[index];
   const dropped = event.dropped ?? 0;
-  const begun: Shown = { artifact, parts: artifact.parts, open, dropped, droppedParts: 0 };
+  const beginning = event.beginning ?? "";
+  const begun: Shown = { artifact, parts: artifact.parts, open, dropped, droppedParts: 0, beginning };
   if (before === undefined) return [...shown, begun];
   const placed =
-    event.append === true ? grown({ ...before, dropped: before.dropped + dropped }, artifact.parts, open) : begun;
+    event.append === true
+      ? grown(
+          { ...before, dropped: before.dropped + dropped, beginning: before.beginning || beginning },
+          artifact.parts,
+          open,
+        )
+      : begun;
   return shown.map((each, at) => (at === index ? placed : each));
 }
 
 function grown(before: Shown, more: readonly Part[], open: boolean): Shown {
   let parts = joinParts(before.parts, more);
-  let { dropped, droppedParts } = before;
+  let { dropped, droppedParts, beginning } = before;
   if (parts.length > PARTS_MAX) {
     const surplus = parts.length - PARTS_MAX / 2;
     parts = parts.slice(surplus);
@@ -162,8 +175,9 @@ function grown(before: Shown, more: readonly Part[], open: boolean): Shown {
     const surplus = length - CHARACTERS_MAX / 2;
     parts = [...parts.slice(0, -1), { ...last, text: last.text.slice(surplus) }];
     dropped += surplus;
+    beginning ||= last.text.slice(0, BEGINNING_CHARACTERS);
   }
-  return { ...before, parts, open, dropped, droppedParts };
+  return { ...before, parts, open, dropped, droppedParts, beginning };
 }
 
 /** The first part of a chunk continues the text before it, if both are plain text. */

@@ -26,13 +26,13 @@ test("rows stand by concept, and mark only where a client learns something else"
   ]);
 });
 
-test("chunks that are told alike are one row, and so is what no caller sees", () => {
-  const chunk = (seq: number, path = "a"): object => event(seq, fact("task", "t"), fact("text", "x", { path }));
-  const rows = wireRows(wire({ "1.0": [chunk(1), chunk(2), chunk(3, "b"), unseen(4), unseen(5)] }), ["1.0"]);
+test("an event stands for those after it that are told alike", () => {
+  const chunk = { ...event(3, fact("text", "x")), last: 90 };
+  const rows = wireRows(wire({ "1.0": [event(2, fact("state", "working")), chunk, unseen(91)] }), ["1.0"]);
   expect(rows.map((row) => [row.first, row.last, row.what])).toEqual([
-    [1, 2, "artifact"],
-    [3, 3, "artifact"],
-    [4, 5, ""],
+    [2, 2, "working"],
+    [3, 90, "artifact"],
+    [91, 91, ""],
   ]);
 });
 

@@ -50,27 +50,18 @@ export interface EventRow {
 /** Rows of the events of a page, by dialects in this order. */
 export function wireRows(wire: Wire, dialects: readonly string[]): readonly EventRow[] {
   const seen = new Set<string>();
-  const rows: EventRow[] = [];
-  let alike = "";
   const columns = dialects.map((name) => wire.dialects[name] ?? []);
-  columns[0]?.forEach(({ seq }, place) => {
-    const told = columns.map((column): Told => {
-      const event = column[place];
-      const later = event?.facts?.length === 0 && columns.some((other) => (other[place]?.facts?.length ?? 0) > 0);
+  return (columns[0] ?? []).map(({ seq, last }, place) => {
+    const events = columns.map((column) => column[place]);
+    const known = events.some((event) => (event?.facts?.length ?? 0) > 0);
+    const told = events.map((event): Told => {
+      const later = known && (event?.facts?.length ?? 0) === 0;
       return { frames: event?.frames ?? [], ids: event?.ids ?? [], later };
     });
-    const all = conceptRows(columns.map((column, at) => (told[at]?.later ? null : (column[place]?.facts ?? []))));
+    const all = conceptRows(events.map((event, at) => (told[at]?.later ? null : (event?.facts ?? []))));
     const concepts = all.filter((row) => !ONCE.includes(row.concept) || isNew(row, seen));
-    const sign = all.every((row) => row.concept === "text" || ONCE.includes(row.concept))
-      ? JSON.stringify(signs(all))
-      : "";
-    const last = rows.at(-1);
-    if (last !== undefined && sign !== "" && sign === alike) {
-      rows[rows.length - 1] = { ...last, last: seq };
-    } else rows.push({ first: seq, last: seq, told, concepts, what: whatOf(all) });
-    alike = sign;
+    return { first: seq, last: Math.max(seq, last ?? seq), told, concepts, what: whatOf(all) };
   });
-  return rows;
 }
 
 /** The rows of one event's concepts. A concept that an event has several times has as many rows. */
@@ -95,10 +86,6 @@ function isNew(row: ConceptRow, seen: Set<string>): boolean {
   const fresh = keys.some((key) => !seen.has(key));
   for (const key of keys) seen.add(key);
   return fresh;
-}
-
-function signs(rows: readonly ConceptRow[]): unknown {
-  return rows.map((row) => [row.concept, row.facts.map((fact) => fact && [learnedOf(fact), fact.path, fact.so_far])]);
 }
 
 function whatOf(rows: readonly ConceptRow[]): string {

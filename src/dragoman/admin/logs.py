@@ -75,7 +75,8 @@ class ToolPhase(Struct, frozen=True):
 class LogEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An event with all that it holds. `at` is null for events that carry no time: they came after the one before them.
 
-    `message` and `artifact` are those of A2A 1.0, without the first `dropped` characters of very long texts; with
+    `message` and `artifact` are those of A2A 1.0, without `dropped` characters of very long texts: a message has their
+    beginning, an artifact their end, and how the first of them begins in `beginning`. With
     `append` the parts continue the artifact of that id. `agent` and `task` are those that the work was delegated to.
     `operator`, `action` and `reason` are those of an intervention. `step`, `key`, `attempts` and `began` are those of a
     step; its result is in `parts`, or its `failure` is the name of the exception and its text. With a status
@@ -109,6 +110,7 @@ class LogEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     wakes: str | None = None
     wakes_on_message: bool = False
     tool: ToolPhase | None = None
+    beginning: str = ""
 
 
 class Recording(Struct, frozen=True, kw_only=True):
@@ -147,13 +149,14 @@ class RecordedTask(Struct, frozen=True, kw_only=True):
 class MomentArtifact(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An artifact of A2A 1.0 as it stood, without its first `dropped` characters and `dropped_parts`.
 
-    It is `open` while it grows.
+    It is `open` while it grows. `beginning` is how the first text begins of which characters are left out.
     """
 
     artifact: Artifact
     open: bool = False
     dropped: int = 0
     dropped_parts: int = 0
+    beginning: str = ""
 
 
 class Moment(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -206,10 +209,12 @@ class WireFrames(Struct, frozen=True, kw_only=True):
 
     The end of a very long frame is left out, and its length is named instead. `ids` are the `id:` of each frame in a
     stream. `facts` are what the client learns, in the order of the concepts, and for each one that the event has.
+    The events after it up to `last` are told alike.
     """
 
     seq: int
     frames: tuple[str, ...]
+    last: int = 0
     ids: tuple[str, ...] = ()
     facts: tuple[WireFact, ...] = ()
 
@@ -345,9 +350,14 @@ WIRE_DIALECTS = "1.0,0.3,beeos,kaos,evoai,protoagent"
 
 
 class WireQuery(LogQuery, frozen=True, kw_only=True):
-    """The same events in `dialects`, which are names with commas between them."""
+    """The same events in `dialects`, which are names with commas between them.
+
+    Unless `each` is wanted, chunks of a text that follow each other and are told alike are one, and so are events that
+    no caller sees.
+    """
 
     dialects: str = WIRE_DIALECTS
+    each: bool = True
 
 
 class WireSummaryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,7 +1,7 @@
 """Moments: a task as it stood after one of its events, for an operator who looks at a long one.
 
-Invariant: it only reads, and a moment has a bound: of large texts, and of many parts, artifacts and messages, it has
-the last ones, and says how many others there are.
+Invariant: it only reads, and a moment has a bound: of large texts of artifacts, and of many parts, artifacts and
+messages, it has the last ones, and says how many others there are.
 """
 
 from msgspec.structs import replace
@@ -56,10 +56,11 @@ def _moment(record: Record, last_seq: int) -> Moment:
 
 
 def _artifact(artifact: Artifact, *, open: bool) -> MomentArtifact:  # noqa: A002  # the field's name
-    parts, dropped = cut_parts(artifact.parts[-PARTS_MAX:])
+    parts, dropped, begins = cut_parts(artifact.parts[-PARTS_MAX:])
     return MomentArtifact(
         artifact=replace(artifact, parts=parts),
         open=open,
         dropped=dropped,
+        beginning=begins,
         dropped_parts=max(0, len(artifact.parts) - PARTS_MAX),
     )

@@ -114,7 +114,12 @@ class OperatorDesk:
                 bind(
                     logs.READ_WIRE,
                     lambda asked: read_wire(
-                        places, asked.id, asked.given.dialects.split(","), asked.given.after, asked.given.limit
+                        places,
+                        asked.id,
+                        asked.given.dialects.split(","),
+                        asked.given.after,
+                        asked.given.limit,
+                        each=asked.given.each,
                     ),
                 ),
                 bind(logs.SUMMARIZE_WIRE, lambda asked: summaries.read(asked.id, asked.given.dialects.split(","))),

@@ -40,7 +40,10 @@ FEW = 16
 """After a read that returns fewer events than this, the next one asks for four times as many bytes."""
 
 CHARACTERS_MAX = 200_000
-"""Most characters of one text; longer ones are cut to their end."""
+"""Most characters of one text; longer ones are cut to their end, those of messages to their beginning."""
+
+BEGINNING_CHARACTERS = 4_000
+"""How many characters of the beginning are kept beside the end."""
 
 
 async def read_content(places: FoldedPlaces, task_id: str, after: int, limit: int) -> Recording:
@@ -215,25 +218,29 @@ def timeline_entry(logged: Logged) -> TimelineEntry:
 def _cut(event: LogEvent) -> LogEvent:
     """The event with the ends of very long texts of callers and artifacts."""
     if event.artifact is not None:
-        parts, dropped = cut_parts(event.artifact.parts)
-        return replace(event, artifact=replace(event.artifact, parts=parts), dropped=dropped) if dropped else event
+        parts, dropped, begins = cut_parts(event.artifact.parts)
+        artifact = replace(event.artifact, parts=parts)
+        return replace(event, artifact=artifact, dropped=dropped, beginning=begins) if dropped else event
     if event.kind in ("submitted", "message") and event.message is not None:
         message, dropped = cut_message(event.message)
         return replace(event, message=message, dropped=dropped) if dropped else event
     return event
 
 
-def cut_parts(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], int]:
-    """The parts with the ends of their texts, and how many characters they are without."""
-    dropped = sum([max(0, len(part.text) - CHARACTERS_MAX) for part in parts if part.text is not None])
-    if not dropped:
-        return parts, 0
-    return tuple(
-        [part if part.text is None else replace(part, text=part.text[-CHARACTERS_MAX:]) for part in parts]
-    ), dropped
+def cut_parts(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], int, str]:
+    """The parts with the ends of their texts, how many characters they are without, and how the first of those texts
+    begins."""
+    long = [part.text for part in parts if part.text is not None and len(part.text) > CHARACTERS_MAX]
+    if not long:
+        return parts, 0, ""
+    cut = tuple([part if part.text is None else replace(part, text=part.text[-CHARACTERS_MAX:]) for part in parts])
+    return cut, sum(len(text) - CHARACTERS_MAX for text in long), long[0][:BEGINNING_CHARACTERS]
 
 
 def cut_message(message: Message) -> tuple[Message, int]:
-    """The message with the ends of its texts, and how many characters it is without."""
-    parts, dropped = cut_parts(message.parts)
-    return (replace(message, parts=parts) if dropped else message), dropped
+    """The message with the beginnings of its texts, and how many characters it is without."""
+    dropped = sum(max(0, len(part.text) - CHARACTERS_MAX) for part in message.parts if part.text is not None)
+    if not dropped:
+        return message, 0
+    parts = [part if part.text is None else replace(part, text=part.text[:CHARACTERS_MAX]) for part in message.parts]
+    return replace(message, parts=tuple(parts)), dropped

@@ -6,6 +6,8 @@ follows the task from its first event on and reads each event as soon as it is w
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from dragoman.admin.logs import Wire, WireFact, WireFrames
 from dragoman.dialects.api import Around
 from dragoman.dialects.resolve import SYSTEMS
@@ -14,7 +16,7 @@ from dragoman.engine.admin.folded_places import LOG_BYTES, FoldedPlaces
 from dragoman.engine.admin.playback import READ_BYTES, find_head
 from dragoman.engine.admin.wire_facts import read_facts, truths_of
 from dragoman.model.errors import InvalidParams
-from dragoman.model.events import Logged, StatusChanged, Submitted
+from dragoman.model.events import ArtifactChunk, Logged, StatusChanged, Submitted
 from dragoman.model.lifecycle import Fold
 from dragoman.model.operations import GetTask
 from dragoman.model.task import TERMINAL, TaskHead
@@ -24,12 +26,22 @@ BY_NAME: Mapping[str, System] = {system.name: system for system in SYSTEMS}
 FRAME_CHARACTERS = 200_000
 """Most characters of one frame; longer ones are cut, and then are no JSON."""
 
+ALIKE_EVENTS = 50_000
+"""Most events that are read for one page, if those that are told alike are one."""
+
+LONG_CHARACTERS = 2000
+"""A longer text is another kind of event, since some dialects send the end of it alone."""
+
 REQUEST_ID = b'"1"'
 """The id of the JSON-RPC request that a stream answers."""
 
 
-async def read_wire(places: FoldedPlaces, task_id: str, dialects: Sequence[str], after: int, limit: int) -> Wire:
+async def read_wire(
+    places: FoldedPlaces, task_id: str, dialects: Sequence[str], after: int, limit: int, *, each: bool = True
+) -> Wire:
     """At most `limit` events after seq `after`, in these dialects; fewer once the frames have `LOG_BYTES`.
+
+    Unless `each` is wanted, events that follow each other and are told alike are one.
 
     The frames of some dialects show the whole task. So the events before them are read as well, but only those
     since the last page that ended before. Raises InvalidParams for an unknown dialect, TaskNotFound, or StoreError.
@@ -39,11 +51,19 @@ async def read_wire(places: FoldedPlaces, task_id: str, dialects: Sequence[str],
     fold = await places.reach(head, after)
     found: dict[str, list[WireFrames]] = {system.name: [] for system in chosen}
     last, left, size = after, limit, 0
-    while left and (page := await places.store.read(task_id, last, READ_BYTES)):
+    ends: list[int] = []
+    before: Kind | None = None
+    while left and last - after < ALIKE_EVENTS and (page := await places.store.read(task_id, last, READ_BYTES)):
         for stored in page:
             logged = Logged(stored.seq, places.linked(stored.event))
             last = logged.seq
             replaces = add_to(fold, logged)
+            kind = None if each else kind_of(logged)
+            if kind is not None and kind == before:
+                ends[-1] = last
+                continue
+            before = kind
+            ends.append(last)
             for system in chosen:
                 frames = encode_frames(system, head, fold, logged, replaces=replaces)
                 found[system.name].append(_shown(logged, frames, facts_of(system, head, fold, logged, frames)))
@@ -53,7 +73,10 @@ async def read_wire(places: FoldedPlaces, task_id: str, dialects: Sequence[str],
                 break
     places.keep(fold)
     return Wire(
-        dialects={name: tuple(frames) for name, frames in found.items()},
+        dialects={
+            name: tuple([replace(told, last=end) for told, end in zip(frames, ends, strict=True)])
+            for name, frames in found.items()
+        },
         seq=seq,
         ended=state in TERMINAL,
         next_after=last if last < seq else None,
@@ -74,6 +97,23 @@ def add_to(fold: Fold, logged: Logged) -> bool:
     if fold.seq or isinstance(logged.event, Submitted):  # a pruned log has nothing to fold onto
         fold.add(logged.seq, logged.event)
     return replaces
+
+
+Kind = tuple[object, ...]
+
+
+def kind_of(logged: Logged) -> Kind | None:
+    """A kind of event of which one tells how all are told that follow each other: texts of one artifact, and events
+    that no caller sees. None for any other, such as a status.
+    """
+    match event := logged.event:
+        case ArtifactChunk(artifact=artifact) if all(part.text is not None for part in artifact.parts):
+            long = any(len(part.text or "") > LONG_CHARACTERS for part in artifact.parts)
+            return artifact.artifact_id, len(artifact.parts), event.append, event.last_chunk, long
+        case Submitted() | StatusChanged() | ArtifactChunk():
+            return None
+        case _:
+            return ("unseen",)
 
 
 def streams(system: System) -> bool:

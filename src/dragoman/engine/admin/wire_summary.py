@@ -15,7 +15,15 @@ from dragoman.admin.logs import Concept, WireFact, WireSummary, WireView
 from dragoman.dialects.system import AGENT, System
 from dragoman.engine.admin.folded_places import LOG_BYTES, FoldedPlaces
 from dragoman.engine.admin.playback import find_head
-from dragoman.engine.admin.wire import REQUEST_ID, add_to, choose_systems, encode_frames, facts_of, streams
+from dragoman.engine.admin.wire import (
+    LONG_CHARACTERS,
+    REQUEST_ID,
+    add_to,
+    choose_systems,
+    encode_frames,
+    facts_of,
+    streams,
+)
 from dragoman.engine.admin.wire_facts import Truth, held_by, read_facts, truths_of
 from dragoman.engine.folding import fold_aside
 from dragoman.model.errors import A2AError
@@ -30,9 +38,6 @@ TASKS_MAX = 32
 
 ALIKE_MAX = 2
 """Most events that are encoded of those that are alike."""
-
-LONG_CHARACTERS = 2000
-"""A longer text is another kind of event, since some dialects send the end of it alone."""
 
 REQUEST_CHARACTERS = 20_000
 """Most characters of a request that is shown."""
