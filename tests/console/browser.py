@@ -176,3 +176,45 @@ async def axe(page: Page, *rules: str) -> list[str]:
         f"{rule['id']}: {rule['help']}: {json.dumps([node['target'] for node in rule['nodes']][:3])}"
         for rule in found["violations"]
     ]
+
+
+OVERLAPS = """() => {
+  const main = document.querySelector("main");
+  const texts = [];
+  for (const element of main.querySelectorAll("*")) {
+    if (!element.checkVisibility({ contentVisibilityAuto: true }) || element.closest(".hidden, thead")) continue;
+    for (const node of element.childNodes) {
+      if (node.nodeType !== Node.TEXT_NODE || !node.textContent.trim()) continue;
+      const range = document.createRange();
+      range.selectNodeContents(node);
+      for (const { left, right, top, bottom } of range.getClientRects()) {
+        let box = [left, top, right, bottom];
+        for (let up = element; up !== main; up = up.parentElement) {
+          if (getComputedStyle(up).overflow === "visible") continue;
+          const clip = up.getBoundingClientRect();
+          box = [
+            Math.max(box[0], clip.left), Math.max(box[1], clip.top),
+            Math.min(box[2], clip.right), Math.min(box[3], clip.bottom),
+          ];
+        }
+        texts.push([box, element, node.textContent.trim().slice(0, 40)]);
+      }
+    }
+  }
+  const found = [];
+  texts.forEach(([one, first, said], place) => {
+    for (const [other, second, says] of texts.slice(place + 1)) {
+      if (first === second) continue;
+      const width = Math.min(one[2], other[2]) - Math.max(one[0], other[0]);
+      const height = Math.min(one[3], other[3]) - Math.max(one[1], other[1]);
+      if (width > 2 && height > 4) found.push(`${said} / ${says}`);
+    }
+  });
+  return found;
+}"""
+"""Texts that can be seen and lie over each other. The head of a table that scrolls may lie over its rows."""
+
+
+async def overlaps(page: Page) -> list[str]:
+    """The texts of the view that lie over each other, in pairs."""
+    return [str(pair) for pair in await page.evaluate(OVERLAPS)]

@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
 from dragoman import Agent, Context, StepFailed
-from tests.console.browser import NARROW, WIDE, axe, console
+from tests.console.browser import NARROW, WIDE, axe, console, overlaps
 from tests.console.site import Site, moment, open_task, replay, serving_site, timeline
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer]
@@ -153,9 +153,10 @@ async def test_steps_and_sleep_are_accessible_and_fit(
         page,
         seen,
     ):
-        for path in (f"/tasks/{task}", "/tasks", "/agents", ""):
+        for path in (f"/tasks/{task}", f"/tasks/{task}?tab=wire", "/tasks", "/agents", ""):
             await page.goto(f"{shop.url}/console{path}")
             await page.get_by_text("sleeping").filter(visible=True).first.wait_for()
             await seen.settle(page)
             assert await axe(page) == [], path
+            assert "/tasks/" not in path or await overlaps(page) == [], path
             assert await page.evaluate("() => document.documentElement.scrollWidth") <= size["width"], path

@@ -19,7 +19,7 @@ from dragoman.config import Config, Upstream
 from dragoman.config.budgets import Budget
 from dragoman.model.card import Profile
 from dragoman.server import serving
-from tests.console.browser import COVERED, NARROW, WIDE, axe, console
+from tests.console.browser import COVERED, NARROW, WIDE, axe, console, overlaps
 from tests.console.site import Site, make_agents, moment, open_task, replay, serving_site, timeline
 from tests.drills.proxy import before
 from tests.spoil import spoil_file
@@ -479,6 +479,9 @@ async def test_delegations_are_shown_in_the_order_of_time(browser: Browser, site
     async with console(browser, site.url, site.token) as (page, _):
         await open_task(page, site, task)
         await expect(timeline(page)).to_contain_text("Delegated to echo")
+        for width in (1280, 380):
+            await page.set_viewport_size({"width": width, "height": 860})
+            assert await overlaps(page) == [], width
         await page.get_by_role("tab", name="Delegations").click()
         tree = page.get_by_role("region", name="Delegations")
         await expect(tree.get_by_role("listitem")).to_have_count(2)
