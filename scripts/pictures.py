@@ -162,7 +162,7 @@ async def main() -> int:
             views = {
                 "overview": "",
                 "task": f"/tasks/{report}",
-                "replay": f"/tasks/{tasks['countdown']}",
+                "replay": f"/tasks/{tasks['countdown']}?at=12",
                 "wire": f"/tasks/{report}?tab=wire",
                 "agents": "/agents",
                 "conversation": f"/conversations/{CONTEXT}?agent=echo&principal=anonymous",

@@ -180,6 +180,9 @@ async def test_the_replay_shows_the_task_as_it_stood(browser: Browser, site: Sit
         await expect(moment(page)).to_contain_text("working")
         await timeline(page).get_by_role("button").filter(has_text="2 of 2").click()
         await expect(moment(page)).to_contain_text("second step")
+        await page.wait_for_url(re.compile(r"\?at=(?!2$)"))  # the address can be sent to somebody else
+        await page.reload()
+        await expect(moment(page)).to_contain_text("second step")
         await expect(moment(page)).not_to_contain_text("two")
         await page.get_by_label("Speed of the replay").select_option("100 ×")
         await page.get_by_role("button", name="Play the log").click()
