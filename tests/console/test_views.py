@@ -107,6 +107,11 @@ async def test_the_overview_counts_and_follows(browser: Browser, site: Site) -> 
     await site.send("asks")
     async with console(browser, site.url, site.token) as (page, _):
         await expect(page.get_by_role("link", name="Need an answer")).to_contain_text("1")
+        loaded: list[str] = []
+        page.on("request", lambda request: loaded.append(request.url))
+        await page.reload()
+        await expect(page.get_by_role("link", name="Need an answer")).to_contain_text("1")
+        assert not any("FirstSteps" in url for url in loaded), "the first steps flash up on a server with tasks"
         await site.send("broken")
         await expect(page.get_by_role("link", name="Failed", exact=False).first).to_contain_text("1")
         await expect(page.get_by_role("region", name="Latest tasks")).to_contain_text("broken")
