@@ -168,8 +168,8 @@ def audited(*command: str) -> str:
     if ran.returncode == 0:
         return "none known"
     said = (ran.stdout + ran.stderr).strip()
-    if OFFLINE.search(said):
-        raise NoAnswer(said.splitlines()[-1])
+    if silence := next((line for line in said.splitlines() if OFFLINE.search(line)), ""):
+        raise NoAnswer(silence)
     raise Refused(said)
 
 
