@@ -5,7 +5,8 @@ serves `agents.py`, has callers of all its dialects make tasks of every kind, an
 are named after the version of the tables: `v07.db.gz`, the store, and `v07.json`, requests with their answers.
 
 The stores that are here are of the last commit before each change of the tables, and of 0.1.0 (version 7). Versions 2
-and 3 are missing: they existed for an hour, with tables that 4 changed without a step.
+and 3 are missing: they existed for an hour, with tables that 4 changed without a step. `unfinished.py` makes stores of
+servers that were killed at work.
 """
 
 import base64
@@ -21,6 +22,8 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,15 +64,19 @@ class Caller:
 
     def call(self, path: str, method: str, params: Json, **headers: str) -> Json:
         """The answer to a JSON-RPC call."""
-        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+        return self.post(path, {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}, **headers)
+
+    def post(self, path: str, body: Json, **headers: str) -> Json:
+        """The answer to a request that must succeed; empty if there is none."""
         if self._key is not None:
             headers["X-API-Key"] = self._key
-        request = urllib.request.Request(self._url + path, body, {"Content-Type": "application/json", **headers})
+        headers["Content-Type"] = "application/json"
+        request = urllib.request.Request(self._url + path, json.dumps(body).encode(), headers)
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
-                told: Json = json.loads(answer.read())
+                told: Json = json.loads(answer.read() or b"{}")
         except urllib.error.HTTPError as error:
-            raise SystemExit(f"{path} {method}: {error.code} {error.read().decode()}") from error
+            raise SystemExit(f"{path} {body}: {error.code} {error.read().decode()}") from error
         return told
 
     def result(self, path: str, method: str, params: Json, **headers: str) -> Json:
@@ -89,6 +96,13 @@ class Caller:
 def main() -> None:
     """Make the store of the commit that the command names."""
     (named,) = sys.argv[1:]
+    with checked_out(named, ("core",)) as (folder, dragoman, commit):
+        make(folder, dragoman, commit)
+
+
+@contextmanager
+def checked_out(named: str, locks: Sequence[str]) -> Iterator[tuple[Path, list[str], str]]:
+    """A folder with the code of a commit below `code`, the command that runs it with what it locks, and its hash."""
     command = ["git", "-C", str(ROOT), "rev-parse", named]
     commit = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     with tempfile.TemporaryDirectory() as name:
@@ -98,9 +112,15 @@ def main() -> None:
         subprocess.run(["tar", "-x", "-C", str(folder / "code")], input=archive, check=True)
         environment = folder / "environment"
         subprocess.run([UV, "venv", "--quiet", "-p", sys.executable, environment], check=True)
-        lock = folder / "code" / "requirements" / "core.txt"
-        subprocess.run([UV, "pip", "install", "--quiet", "-p", environment, "--require-hashes", "-r", lock], check=True)
-        make(folder, [str(environment / "bin" / "python"), "-c", "from dragoman.cli import main; main()"], commit)
+        files = [word for lock in locks for word in ("-r", str(folder / "code" / "requirements" / f"{lock}.txt"))]
+        subprocess.run([UV, "pip", "install", "--quiet", "-p", environment, "--require-hashes", *files], check=True)
+        yield folder, [str(environment / "bin" / "python"), "-c", "from dragoman.cli import main; main()"], commit
+
+
+def environment_of(folder: Path) -> dict[str, str]:
+    """The variables for the code below `folder`."""
+    found = {name: value for name, value in os.environ.items() if not name.startswith("DRAGOMAN_")}
+    return found | {"PYTHONPATH": str(folder / "code" / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def make(folder: Path, dragoman: list[str], commit: str) -> None:
@@ -108,8 +128,7 @@ def make(folder: Path, dragoman: list[str], commit: str) -> None:
     source = folder / "code" / "src"
     version = max(int(step.name[:4]) for step in source.glob("dragoman/store/sqlite/migrations/*.sql"))
     webhooks, delegates = version >= 3, version >= 4
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DRAGOMAN_")}
-    environment |= {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = environment_of(folder)
     text = (HERE / "agents.py").read_text(encoding="utf-8")
     (folder / "agents.py").write_text(text if delegates else text.partition("\n\nlead = ")[0], encoding="utf-8")
     store = ["--store", f"sqlite:///{folder}/store.db"]

@@ -13,10 +13,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dragoman import Agent
+from dragoman import Agent, __version__
 from dragoman.config import Config
 from dragoman.model.ids import SystemClock
 from dragoman.server import serving
+from dragoman.store.postgres.database.migrations import migrations as postgres_migrations
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.connection import connect, locate
 from dragoman.store.sqlite.schema import check, migrations
@@ -65,7 +66,9 @@ def test_there_is_a_store_of_every_earlier_version() -> None:
 
 def test_the_documentation_names_the_version_of_the_tables() -> None:
     page = (HERE.parents[2] / "docs" / "upgrading.md").read_text(encoding="utf-8")
-    assert f"| SQLite | this version | version {NEWEST}: " in page
+    release = __version__.partition(".dev")[0]
+    assert f"| SQLite | {release} | version {NEWEST} |" in page
+    assert f"| PostgreSQL | {release} | version {postgres_migrations()[-1].version}" in page
     assert f"is of version {NEWEST}, this program knows 7: use a newer dragoman" in page
 
 
