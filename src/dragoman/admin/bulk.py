@@ -66,7 +66,8 @@ class BulkJob(Struct, frozen=True, kw_only=True):
 
     It has `found` so many tasks, of which it has changed `done`. It left out `skipped`, which had another state by
     then. `failed` could not be changed; the first of them are `failures`. `more`: tasks beyond the limit fit as well.
-    A job is `interrupted` if its server ended, and has `failed` if the store could not answer it. `by` started it.
+    A job is `interrupted` if its server ended, and has `failed` if the store could not answer the query. `by` started
+    it.
     """
 
     id: str
@@ -90,7 +91,7 @@ class BulkJob(Struct, frozen=True, kw_only=True):
 
 
 class BulkQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The job with an `id`, or all of the last day."""
+    """The job with an `id`, or all of the last day. An operator of the server knows those of all teams."""
 
     id: str = ""
 

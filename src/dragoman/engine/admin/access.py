@@ -73,7 +73,7 @@ class AccessNotes:
             raise
         except StoreError as error:
             reason = Unavailable.__name__
-            raise Unavailable("the server's store cannot answer now: try again", 5) from error
+            raise store_away() from error
         finally:
             self.note(operator, action, task_id=task_id, subject=subject, reason=reason)
 
@@ -105,3 +105,8 @@ class AccessNotes:
             self._read_ms.clear()
         self._read_ms[read] = now_ms
         return False
+
+
+def store_away() -> Unavailable:
+    """Build the refusal of a question that the store cannot answer now."""
+    return Unavailable("the server's store cannot answer now: try again", 5)

@@ -12,7 +12,7 @@ from dragoman.admin.logs import LogQuery
 from dragoman.admin.overview import UpstreamLines
 from dragoman.admin.question import Answer, Given, Question
 from dragoman.config.prices import Prices
-from dragoman.engine.admin.access import AccessNotes
+from dragoman.engine.admin.access import AccessNotes, store_away
 from dragoman.engine.admin.answers import Answers, Asked, Functions, bind
 from dragoman.engine.admin.bulk_jobs import BulkRunner
 from dragoman.engine.admin.change_feeds import ChangeReader
@@ -22,7 +22,7 @@ from dragoman.engine.admin.deliveries import DeliveryAdministration
 from dragoman.engine.admin.feeds import LogFeed, follow_log
 from dragoman.engine.admin.folded_places import FoldedPlaces, Linked
 from dragoman.engine.admin.inbox import list_inbox
-from dragoman.engine.admin.inspection import Inspector
+from dragoman.engine.admin.inspection import Inspector, whose_of
 from dragoman.engine.admin.keys import KeyChanges, Mint, TeamReach
 from dragoman.engine.admin.moments import read_moment
 from dragoman.engine.admin.overview import Overview, ServerFacts
@@ -44,7 +44,7 @@ from dragoman.engine.key_stops import KeyStops
 from dragoman.engine.operated_tasks import OperatedTasks
 from dragoman.engine.record_reader import RecordReader
 from dragoman.engine.spending import SpendingRules
-from dragoman.store.api import Store
+from dragoman.store.api import Store, StoreError
 from dragoman.store.blobs.api import BlobStore
 from dragoman.telemetry.pulse import Pulse
 
@@ -155,10 +155,15 @@ class OperatorDesk:
         )
 
     async def _start_bulk(self, asked: Asked[BulkRequest]) -> BulkJob:
+        """Raises InvalidParams, UnsupportedOperation if too many jobs are under way, or Unavailable."""
         changes = self.tasks
-        return await self._bulk.start(
-            asked, lambda wanted: changes.match(wanted, wanted.states), changes.act, self._notes
-        )
+        whose_of(asked.given.principal, asked.given.team)
+        try:
+            return await self._bulk.start(
+                asked, lambda wanted: changes.match(wanted, wanted.states), changes.act, self._notes
+            )
+        except StoreError as error:
+            raise store_away() from error
 
     async def _upstreams(self, _: Asked[None]) -> UpstreamLines:
         return UpstreamLines(upstreams=self.facts.upstreams())

@@ -5,8 +5,8 @@ the owner's own calls, on every replica, and the task's log tells who made them.
 task of the operator. Only tasks that have ended are deleted.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from contextlib import aclosing, suppress
 from typing import Any
 
 from msgspec import UNSET
@@ -209,7 +209,8 @@ class TaskChanges:
     async def act(self, operator: Operator, wanted: BulkRequest, task_id: str) -> bool:
         """Carry out a bulk act on one task, without an entry of its own in the audit trail.
 
-        Returns False if the task is gone, or its state does not fit any more. Raises A2AError, StoreError.
+        Returns False if the task is gone, or its state does not fit any more. Raises A2AError, StoreError or
+        OutcomeUnknown.
         """
         known = await self._store.head(task_id)
         if known is None or state_word(known[2]) not in wanted.states:
@@ -230,29 +231,34 @@ class TaskChanges:
                 await self.send_again(operator, task_id)
                 return True
 
-    async def match(self, wanted: TaskFilter, states: Sequence[StateWord]) -> AsyncIterator[TaskLine]:
-        """The tasks in these states that fit, as long as somebody reads on. Raises InvalidParams, StoreError."""
+    async def match(
+        self, wanted: TaskFilter, states: Sequence[StateWord]
+    ) -> AsyncGenerator[tuple[TaskLine, ...], None]:
+        """The tasks in these states that fit, page by page, as long as somebody reads on.
+
+        A page may be empty, and a task whose state changes meanwhile may come twice. Raises InvalidParams, StoreError.
+        """
         values: dict[str, Any] = {name: getattr(wanted, name) for name in TaskFilter.__struct_fields__}
         looked = any(values[name] is not None for name in SEARCHED)  # then one look at all is enough
         for state in (wanted.state,) if looked or wanted.state is not None else states:
             query: TaskQuery | None = TaskQuery(**values | {"state": state}, limit=PAGE)
             while query is not None:
                 page = await self._inspector.list(query)
-                for line in page.tasks:
-                    if line.state in states:
-                        yield line
+                yield tuple(line for line in page.tasks if line.state in states)
                 query = LIST_TASKS.next_page(query, page)
 
     async def _matching(
         self, wanted: TaskFilter, states: Sequence[StateWord], limit: int
     ) -> tuple[tuple[TaskLine, ...], bool]:
         """The tasks in these states that fit, and whether there are more of them than the limit."""
-        found: list[TaskLine] = []
-        async for line in self.match(wanted, states):
-            if len(found) == limit:
-                return tuple(found), True
-            found.append(line)
-        return tuple(found), False
+        found: dict[str, TaskLine] = {}
+        async with aclosing(self.match(wanted, states)) as pages:
+            async for page in pages:
+                for line in page:
+                    if line.id not in found and len(found) == limit:
+                        return tuple(found.values()), True
+                    found[line.id] = line
+        return tuple(found.values()), False
 
 
 def still_open(task_id: str, state: TaskState) -> UnsupportedOperation:
