@@ -209,3 +209,23 @@ async def test_without_metrics_there_is_usage_alone() -> None:
         await series.sample()
         report = await show(series)
         assert (report.counted, [(point.completed, point.cost) for point in told(report)]) == (False, [(0, "4")])
+
+
+async def test_what_is_added_while_a_bucket_is_written_is_written_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened() as (store, clock):
+        counts = Counts()
+        series, put = make_series(store, counts), store.shared.put
+
+        async def put_late(key: str, value: bytes, ttl_ms: int, *, version: int | None = None) -> int | None:
+            if sum(counts.tasks.values()) == 1:  # an operator looks, just after a second task has ended
+                counts.ended("echo", "completed", 5)
+                await show(series)
+            return await put(key, value, ttl_ms, version=version)
+
+        counts.ended("echo", "completed", 5)
+        monkeypatch.setattr(store.shared, "put", put_late)
+        await series.sample()
+        clock.ms += MINUTE_MS
+        await series.sample()
+        (point,) = told(await show(make_series(store, Counts(), "h2")))
+        assert point.completed == 2

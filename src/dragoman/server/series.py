@@ -149,9 +149,8 @@ class Series:
         """Add what happened since the last sample, and write it. What the store cannot take now is written later."""
         try:
             await self._gather()
-            for key, ttl_ms in tuple(self._unwritten.items()):
-                await self._store.shared.put(key, msgspec.msgpack.encode(self._buckets[key]), ttl_ms)
-                del self._unwritten[key]
+            for key in tuple(self._unwritten):
+                await self._write(key)
         except StoreError as error:
             log.warning("figures of the last minute are written later, because the store cannot take them: %s", error)
         present = {self._key(step, self._sampled_ms) for step in STEPS.values()}
@@ -159,6 +158,17 @@ class Series:
             if key not in present and (key not in self._unwritten or len(self._unwritten) > UNWRITTEN_MAX):
                 del self._buckets[key]
                 self._unwritten.pop(key, None)
+
+    async def _write(self, key: str) -> None:
+        """Write a bucket, unless it is written. What is added meanwhile is written next time. Raises StoreError."""
+        ttl_ms = self._unwritten.pop(key, None)
+        if ttl_ms is None:
+            return
+        try:
+            await self._store.shared.put(key, msgspec.msgpack.encode(self._buckets[key]), ttl_ms)
+        except BaseException:
+            self._unwritten[key] = ttl_ms
+            raise
 
     async def close(self) -> None:
         """Write what is left."""

@@ -12,7 +12,7 @@ from dragoman.model.ids import timestamp
 from dragoman.store.api import Store
 from dragoman.store.audit import AuditEntry, AuditFilter
 
-OPERATORS_READS = (
+OPERATORS_READS = tuple(
     action
     for question in QUESTIONS
     for action in (question.action, question.followed)
@@ -23,7 +23,7 @@ FOLLOW_EVENTS = "events.follow"
 FOLLOW_TASK = "tasks.follow"
 """The actions of streams to operators."""
 
-CALLERS_READS = (kind.action for kind in KINDS.values() if kind.action.startswith(("Get", "List", "Subscribe")))
+CALLERS_READS = tuple(kind.action for kind in KINDS.values() if kind.action.startswith(("Get", "List", "Subscribe")))
 
 ONLY_READ = tuple(dict.fromkeys((*OPERATORS_READS, FOLLOW_EVENTS, FOLLOW_TASK, *CALLERS_READS)))
 """The actions that change nothing. An export of all that is known of somebody is no everyday reading."""
