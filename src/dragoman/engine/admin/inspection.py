@@ -251,6 +251,8 @@ def _sieve(wanted: TaskQuery, now_ms: int) -> Callable[[TaskRow], bool] | None:
             metadata = row.head.metadata or {}
             if name not in metadata or (equals and _spell(metadata[name]) != value):
                 return False
+        if least_s is None and most_s is None:
+            return True
         until_ms = row.status_ms if row.state in TERMINAL else now_ms
         took_s = (until_ms - timestamp_ms(row.head.created_at)) / 1000
         return (least_s is None or took_s > least_s) and (most_s is None or took_s < most_s)
