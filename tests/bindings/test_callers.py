@@ -326,9 +326,9 @@ async def test_an_agent_with_a_key_of_its_own_asks_for_it_and_the_others_do_not(
 async def test_nobody_listens_to_the_world_without_asking(host: str, tmp_path: Path) -> None:
     kept = replace(CONFIG, host=host, store=sqlite_url(tmp_path))
     for config, said in (
-        (kept, rf"calls echo, other is asked.*dragoman keys create NAME --store sqlite:///{tmp_path}/dragoman.db"),
-        (replace(kept, agents=(AgentEntry(id="echo", run="m:o", api_key="k"),)), "calls other is asked"),
-        (replace(kept, store="memory:"), "asked who they are: set api_key"),
+        (kept, rf"callers of echo, other are not.*dragoman keys create NAME --store sqlite:///{tmp_path}/dragoman.db"),
+        (replace(kept, agents=(AgentEntry(id="echo", run="m:o", api_key="k"),)), "callers of other are not"),
+        (replace(kept, store="memory:"), "are not authenticated: set api_key"),
     ):
         with pytest.raises(StartError, match=said):
             async with running(config, [echoing("echo"), echoing("other")]):

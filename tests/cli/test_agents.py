@@ -254,7 +254,7 @@ def test_an_agent_is_called_in_the_names_of_callers_who_have_tokens(
     monkeypatch.setenv("PARTNER_SECRET", "hidden-value")
     Path("dragoman.toml").write_text(settings + EXCHANGING)
     result = check("--json")
-    about_callers = ("who come here with keys", "nobody is asked for a token here")
+    about_callers = ("who come here with keys", "callers need no token here")
     findings = found(result)["partner"]["findings"]
     said = [each for each in findings if any(words in each["what"] for words in about_callers)]
     assert [each["ok"] for each in said] == ([] if ok is None else [ok])

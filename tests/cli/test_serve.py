@@ -137,7 +137,7 @@ def test_the_commands_have_a_key_where_an_agent_wants_one_and_do_not_tell_it() -
     own = Config(agents=(AgentEntry(id="countdown", run="m:o", api_key="s3cret"),))
     agents = [scripted("echo"), scripted("countdown")]
     assert [line.split(":")[0] for line in banner(own, agents).splitlines() if "YOUR-KEY" in line] == ["Stream"]
-    assert "Nobody but callers of countdown is asked for a key." in banner(own, agents)
+    assert "Callers need no key, but for callers of countdown." in banner(own, agents)
     said = banner(Config(api_key="s3cret"), agents, asks_callers=True)
     assert [line.split(":")[0] for line in said.splitlines() if "YOUR-KEY" in line] == ["Send", "Stream", "Chat"]
     assert "s3cret" not in said
@@ -159,7 +159,7 @@ def test_the_commands_run_where_the_program_is_not_in_the_path(tmp_path: Path, m
     monkeypatch.setenv("PATH", "/nowhere")
     shown = banner(Config(), [scripted("echo")], command=program())
     assert "Chat:    'my venv/bin/dragoman' chat -a http://127.0.0.1:7870" in shown
-    assert "for one: 'my venv/bin/dragoman' keys create NAME" in shown
+    assert "To require one: 'my venv/bin/dragoman' keys create NAME" in shown
     monkeypatch.setenv("PATH", str(here.parent.absolute()))
     assert program() == "dragoman"
     monkeypatch.setattr(sys, "argv", ["/usr/lib/dragoman/__main__.py"])

@@ -549,7 +549,7 @@ async def test_an_agent_that_would_be_open_to_the_world_is_refused(own: House, h
     own.write(ECHO + 'api_key = "sesame"\n', settings=exposed)
     await own.start()
     own.write(ECHO + 'api_key = "sesame"\n', OTHER, settings=exposed)
-    assert "nobody who calls other is asked who they are" in await own.reload()
+    assert "callers of other are not authenticated" in await own.reload()
     url = own.url.replace("0.0.0.0", "127.0.0.1")
     async with http.get(f"{url}/agents") as answer:
         assert [agent["id"] for agent in (await answer.json())["agents"]] == ["echo"]

@@ -65,14 +65,14 @@ class OwnHosts:
             return
         if self._local_only and _is_elsewhere(request.peer):
             raise Forbidden(
-                "nobody who calls this application is asked who they are, so it answers callers on this machine only: "
-                "give create_app an `authenticate` function, make a key (dragoman keys create NAME), or set "
+                "callers of this application are not authenticated, so it answers those on this machine only: give "
+                "create_app an `authenticate` function, make a key (dragoman keys create NAME), or set "
                 "allow_unauthenticated if everyone who can reach it may use every agent"
             )
         name = _without_port(host.decode("latin-1")).lower().removesuffix(".")
         if not (name in self._own or name == "localhost" or name.endswith(".localhost") or _is_address(name)):
             raise Forbidden(
-                f"Host {name[:100]!r} is not a name of this server, which asks nobody for a key: use localhost or its "
+                f"Host {name[:100]!r} is not a name of this server, which has no authentication: use localhost or its "
                 "address, set public_url to the URL under which it is reached, or make a key (dragoman keys create)"
             )
         known: set[Any] = self._accepted_from if self._local_only else self.accepted
@@ -266,7 +266,7 @@ class Callers:
             raise error
 
     def check_host(self, request: Request) -> None:
-        """Raises Forbidden for a name that is not this server's, if the server asks nobody for a key."""
+        """Raises Forbidden for a name that is not this server's, if the server has no authentication."""
         if self._hosts is not None and not self._authenticator.required:
             self._hosts.check(request)
 

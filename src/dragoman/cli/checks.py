@@ -159,7 +159,7 @@ def _check_callers(config: Config | None, runner: Runner | None) -> Iterable[Che
         fix = "set jwt_issuer and jwt_audience, so that callers can come with tokens of your issuer"
         yield CheckResult(False, what, fix)
     else:
-        yield CheckResult(True, "nobody is asked for a token here: a task whose caller sends none asks for it")
+        yield CheckResult(True, "callers need no token here: a task whose caller sends none asks for it")
 
 
 async def _load_in_thread(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | CheckResult:

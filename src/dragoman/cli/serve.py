@@ -316,8 +316,8 @@ def _access_lines(config: Config, agents: Sequence[str], asks_callers: bool, com
     if asks_callers:
         return [f"Callers must say who they are, with {_credential_kinds(config, at, command)}."]
     own = [entry.id for entry in config.agents if entry.api_key]
-    nobody = f"Nobody but callers of {', '.join(own)}" if own else "Nobody"
-    lines = [f"{nobody} is asked for a key. To ask everybody for one: {make}"]
+    besides = f", but for callers of {', '.join(own)}" if own else ""
+    lines = [f"Callers need no key{besides}. To require one: {make}"]
     if "*" in config.cors_origins and not set(agents) <= set(own):
         lines.append(
             "Warning: cors_origins is *, so any web page in a browser that can reach this server can use these agents."

@@ -188,8 +188,8 @@ def warn_if_open(config: Config, authenticator: Authenticator, agents: Iterable[
     host = urlsplit(config.public_url).hostname if config.public_url else None
     if host is not None and not loopback(host) and not authenticator.required:
         log.warning(
-            "public_url is %s and nobody is asked who they are: make a key (dragoman keys create NAME), or make sure "
-            "that the proxy asks",
+            "public_url is %s and callers are not authenticated: make a key (dragoman keys create NAME), or make sure "
+            "that the proxy authenticates them",
             config.public_url,
         )
     unasked = [agent for agent in agents if not authenticator.required_for(agent)]
@@ -201,9 +201,8 @@ def warn_if_open(config: Config, authenticator: Authenticator, agents: Iterable[
         )
     if "*" in config.cors_origins and unasked:
         log.warning(
-            "cors_origins is * and nobody who calls %s is asked who they are: any web page in a browser that can reach "
-            "this server can use them and read their answers; name the origins, or make a key (dragoman keys create "
-            "NAME)",
+            "cors_origins is * and callers of %s are not authenticated: any web page in a browser that can reach this "
+            "server can use them and read their answers; name the origins, or make a key (dragoman keys create NAME)",
             ", ".join(unasked),
         )
 
@@ -233,7 +232,7 @@ async def warn_of_admin_workers(config: Config, store: Store) -> None:
 
 
 def check_exposed(config: Config, agents: Iterable[str], required: bool, own: Collection[str]) -> None:
-    """Raises StartError if strangers could reach the port and use an agent that asks nobody for a key.
+    """Raises StartError if strangers could reach the port and use an agent without authentication.
 
     Clients whose certificate is asked for are no strangers.
     """
@@ -244,8 +243,8 @@ def check_exposed(config: Config, agents: Iterable[str], required: bool, own: Co
         store = "" if config.store == Config().store else f" --store {shlex.quote(hide_password(config.store))}"
         make = "" if config.store == MEMORY else f"make a key first (dragoman keys create NAME{store}), "
         raise StartError(
-            f"host = {config.host!r} can be reached from other machines, and nobody who calls "
-            f"{', '.join(sorted(open_to_all))} is asked who they are: {make}set api_key or jwt_issuer, listen on "
+            f"host = {config.host!r} can be reached from other machines, and callers of "
+            f"{', '.join(sorted(open_to_all))} are not authenticated: {make}set api_key or jwt_issuer, listen on "
             "127.0.0.1, ask clients for certificates (tls_client_ca), or set allow_unauthenticated if everyone who "
             "can reach the port may use every agent"
         )

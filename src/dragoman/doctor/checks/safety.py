@@ -132,7 +132,7 @@ def _extended(seen: Observations) -> Iterator[Verdict]:
             yield Verdict(Color.RED, "anybody may read the extended card", endpoint.name, "", came)
         elif _has_card(came):
             yield Verdict(
-                Color.YELLOW, "there is an extended card, and nobody is asked who they are", endpoint.name, "", came
+                Color.YELLOW, "there is an extended card, and callers are not authenticated", endpoint.name, "", came
             )
         elif came.denied:
             yield Verdict(Color.GREEN, f"the extended card is refused to strangers with {came.words}", endpoint.name)
