@@ -135,6 +135,12 @@ def test_every_field_of_an_answer_has_a_row(title: str, known: tuple[str, ...]) 
     assert {name for row in section.rows for name in re.findall(r"`([^`]+)`", row[0])} == set(known)
 
 
+def test_a_text_finds_the_rows_of_a_section_by_its_title() -> None:
+    (emitted,) = search_table(load_table("limits"), "what an agent emits").sections
+    assert emitted.title == "What an agent emits"
+    assert any("surrogate" in row[0] for row in emitted.rows)
+
+
 def test_the_table_of_store_options_has_each_with_its_default() -> None:
     said = {row[0].strip("`"): row[1].strip("`") for row in load_table("store-options").sections[0].rows}
     known = {field.name: field.default for field in fields(Address) if field.name != "dsn"}

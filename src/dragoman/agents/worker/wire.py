@@ -191,7 +191,8 @@ class StatusReport(Struct, omit_defaults=True):
     number that has arrived counts once, so a request whose answer was lost can be repeated, at any server of the store.
     One that is lower than the newest counts as arrived, so numbered requests are sent one after the other. With the
     state `input-required` the caller is asked, and the answer comes with a heartbeat. `usage` has the tokens used since
-    the last report.
+    the last report: `input`, `output`, `cached` for input tokens from a cache, and in `models` the part of each
+    `model`. Terminal states are `completed`, `failed`, `rejected` and `canceled`.
     """
 
     lease: str

@@ -49,6 +49,7 @@ TOPICS = {
         ("Limit", "Default", "What is bounded, and what happens beyond it"),
     ),
     "log-lines": Topic("the lines of the server's log", ("Logger", "Line", "When")),
+    "mcp": Topic("details of MCP, as a server and as a client", ("Case", "What happens")),
     "messages": Topic("the error messages of the server", ("Message", "Why, and what else helps")),
     "metrics": Topic("the metrics of /metrics", ("Metric", "Meaning")),
     "model-keys": Topic("the keys of an agent that is a model", ("Key", "Default", "Meaning")),
@@ -57,7 +58,7 @@ TOPICS = {
     "operations": Topic("the operations of A2A, with their names and paths"),
     "price-keys": Topic("the keys of the [prices] table", ("Key", "Meaning")),
     "profile-variables": Topic("the environment variables of profiles"),
-    "program-keys": Topic("the keys of an agent that is a program", ("Key", "Default", "Meaning")),
+    "program-keys": Topic("the keys of an agent that is a program, and how it runs", ("Key", "Default", "Meaning")),
     "responses-fields": Topic("the fields of a request of OpenAI's Responses", ("Field", "What becomes of it")),
     "settings": Topic("the settings of the server"),
     "spans": Topic("the spans and histograms of OpenTelemetry", ("Span or histogram", "Attributes", "What it is")),
@@ -65,6 +66,7 @@ TOPICS = {
     "task-reasons": Topic("why a task failed", ("Reason", "Meaning")),
     "team-keys": Topic("the keys of a [[teams]] table", ("Key", "Default", "Meaning")),
     "tool-keys": Topic("the keys of a model's [[agents.tools]]", ("Key", "Default", "Meaning")),
+    "upstream-cases": Topic("what happens with an agent of another server", ("Case", "What happens")),
     "upstream-keys": Topic("the keys of an agent of another server", ("Key", "Default", "Meaning")),
     "upstream-reasons": Topic("why a task at another server failed", ("Reason", "Meaning")),
     "webhook-headers": Topic("the headers of a webhook delivery", ("Header", "Meaning")),
@@ -93,9 +95,15 @@ def load_table(name: str) -> Table:
 
 
 def search_table(table: Table, text: str) -> Table:
-    """The rows that have `text` in them, in any case. A row of a message also fits if `text` has that message in it."""
+    """The rows that have `text` in them, in any case, and those of a section with `text` in its title.
+
+    A row of a message also fits if `text` has that message in it.
+    """
     found = (
-        Section(section.title, tuple(row for row in section.rows if _fits(row, text))) for section in table.sections
+        section
+        if text.casefold() in _plain(section.title).casefold()
+        else Section(section.title, tuple(row for row in section.rows if _fits(row, text)))
+        for section in table.sections
     )
     return Table(table.columns, tuple(section for section in found if section.rows))
 

@@ -70,6 +70,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       kaos-calls         KAOS's calls in Python, and their errors
       limits             the limits of requests, callers and connections
       log-lines          the lines of the server's log
+      mcp                details of MCP, as a server and as a client
       messages           the error messages of the server
       metrics            the metrics of /metrics
       model-keys         the keys of an agent that is a model
@@ -78,7 +79,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       operations         the operations of A2A, with their names and paths
       price-keys         the keys of the [prices] table
       profile-variables  the environment variables of profiles
-      program-keys       the keys of an agent that is a program
+      program-keys       the keys of an agent that is a program, and how it runs
       responses-fields   the fields of a request of OpenAI's Responses
       settings           the settings of the server
       spans              the spans and histograms of OpenTelemetry
@@ -86,6 +87,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
       task-reasons       why a task failed
       team-keys          the keys of a [[teams]] table
       tool-keys          the keys of a model's [[agents.tools]]
+      upstream-cases     what happens with an agent of another server
       upstream-keys      the keys of an agent of another server
       upstream-reasons   why a task at another server failed
       webhook-headers    the headers of a webhook delivery
