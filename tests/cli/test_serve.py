@@ -143,7 +143,7 @@ def test_the_commands_have_a_key_where_an_agent_wants_one_and_do_not_tell_it() -
     assert "s3cret" not in said
     assert "with the key of the setting api_key, or a key made by `dragoman keys create NAME`" in said
     in_memory = banner(Config(api_key="s3cret", store="memory:"), agents, asks_callers=True)
-    assert "Callers must say who they are, with the key of the setting api_key.\n" in in_memory
+    assert "Callers must authenticate, with the key of the setting api_key.\n" in in_memory
     tokens = banner(Config(jwt_issuer="https://x.org"), agents, asks_callers=True)
     assert "a token of the issuer" in tokens
 

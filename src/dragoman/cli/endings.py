@@ -38,8 +38,8 @@ EXIT_STATUSES = {
     2: "wrong options or settings, or a file that cannot be used",
     3: "the agent, its card or the server could not be reached",
     4: "credentials were missing or refused",
-    5: "--timeout ran out; the task goes on",
-    130: "Ctrl-C; the task goes on",
+    5: "--timeout ran out; the task continues",
+    130: "Ctrl-C; the task continues",
 }
 """The exit statuses of all commands (a2a-cli §9.6; 130 is what shells have for SIGINT)."""
 

@@ -314,7 +314,7 @@ def _access_lines(config: Config, agents: Sequence[str], asks_callers: bool, com
     at = "" if config.store == Config().store else f" --store {shlex.quote(hide_password(config.store))}"
     make = "set DRAGOMAN_API_KEY" if config.store == "memory:" else f"{command} keys create NAME{at}"
     if asks_callers:
-        return [f"Callers must say who they are, with {_credential_kinds(config, at, command)}."]
+        return [f"Callers must authenticate, with {_credential_kinds(config, at, command)}."]
     own = [entry.id for entry in config.agents if entry.api_key]
     besides = f", but for callers of {', '.join(own)}" if own else ""
     lines = [f"Callers need no key{besides}. To require one: {make}"]

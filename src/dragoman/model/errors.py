@@ -253,7 +253,7 @@ class LeaseLost(A2AError):
 
 
 class TaskTimeout(A2AError):
-    """A blocking call took longer than its limit; the task goes on (BeeOS, Evo AI)."""
+    """A blocking call took longer than its limit; the task continues (BeeOS, Evo AI)."""
 
     def __init__(self, task_id: str, timeout_s: float) -> None:
         super().__init__(f"the task is not done after {timeout_s:g} s: it goes on, ask for it by its id")

@@ -199,7 +199,7 @@ def test_a_timeout_leaves_the_task_and_its_id(shell: Shell, demo: str) -> None:
             break
     task = error["hint"].split()[-1]
     assert task in ran.err
-    assert error["hint"] == f"the task goes on: dragoman task get --agent-card {agent} --wait {task}"
+    assert error["hint"] == f"the task continues: dragoman task get --agent-card {agent} --wait {task}"
     assert shell.run("task", "get", "-a", agent, task).fields["State"] == "TASK_STATE_WORKING"
     shell.run("task", "cancel", "-a", agent, task)
 
@@ -219,7 +219,7 @@ def test_ctrl_c_leaves_the_task_and_its_id(shell: Shell, demo: str) -> None:
     task = told.split()[2].rstrip(",")
     assert sending.returncode == 130
     assert err.strip() == (
-        f"dragoman: interrupted; the task goes on: dragoman task get --agent-card {agent} --wait {task}"
+        f"dragoman: interrupted; the task continues: dragoman task get --agent-card {agent} --wait {task}"
     )
     assert out == ""
     assert shell.run("task", "cancel", "-a", agent, task).fields["State"] == "TASK_STATE_CANCELED"

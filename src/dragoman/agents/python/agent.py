@@ -70,9 +70,10 @@ class Agent(Runner):
     `id` is the last segment of the agent's path. `direct` answers with one Message instead of a task. With "auto" a run
     that a Message cannot hold, or that takes longer than `direct_wait_s`, becomes a task. A run that works for longer
     than `deadline_s` at a stretch is stopped, and its task fails. `restartable`: a run that a crash interrupted may be
-    run again from its start. `step_uncertain` "ask" asks the caller how a step is to go on that is declared
-    `at_most_once` and may have been executed; "fail" fails the task. A task that began with one `steps_version` goes on
-    with that version of this code alone; empty: with any. `memory` "shared" gives all callers one `ctx.memory.caller`.
+    run again from its start. `step_uncertain` "ask" asks the caller how a step is to continue that is declared
+    `at_most_once` and may have been executed; "fail" fails the task. A task that began with one `steps_version`
+    continues with that version of this code alone; empty: with any. `memory` "shared" gives all callers one
+    `ctx.memory.caller`.
     `headers` are the headers of its callers' requests that it is given as `ctx.headers`; with `credentials`
     `{"forward": True}` its callers' own credentials are among them. `one_message` takes no further message while the
     agent works. `lifespan` makes an async context manager that is

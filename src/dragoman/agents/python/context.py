@@ -170,7 +170,8 @@ class Facts(Protocol):
     def headers_lost(self) -> bool:
         """Whether the headers of the present message are not here any more.
 
-        They are never stored: a run that goes on after a restart or on another replica has none until the next answer.
+        They are never stored: a run that continues after a restart or on another replica has none until the next
+        answer.
         """
         return self._run.headers is None
 
@@ -446,7 +447,7 @@ class Context(Facts):
         """Whether this task is to go the way of a change of the code, which `name` names.
 
         True for tasks that come here for the first time after the change, and recorded with them. False for a task that
-        a run of the code before has brought further than here: it goes on as it began.
+        a run of the code before has brought further than here: it continues as it began.
         """
         return await self._run.patched(name)
 

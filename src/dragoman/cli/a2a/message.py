@@ -121,5 +121,5 @@ def print_outcome(session: CommandSession, answer: Task | Message, *, restate: b
     if words := outcome_words(state):
         warn(
             f"{words} ({state})"
-            + ("" if text or state not in INTERRUPTED or not going_on else f"; go on with: {command}")
+            + ("" if text or state not in INTERRUPTED or not going_on else f"; continue with: {command}")
         )

@@ -165,11 +165,11 @@ def run_command(
         if endless:
             return
         resume = _resume_command(settings, task)
-        warn(f"interrupted; the task goes on: {resume}" if resume else "interrupted")
+        warn(f"interrupted; the task continues: {resume}" if resume else "interrupted")
         sys.exit(INTERRUPTED_STATUS)
     except TimeoutError:
         resume = _resume_command(settings, task)
-        hint = f"the task goes on: {resume}" if resume else ""
+        hint = f"the task continues: {resume}" if resume else ""
         _fail(Failure(Code.TIMEOUT, f"nothing final within {timeout_s:g} s", hint=hint), form)
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has gone; nothing is left to tell

@@ -106,7 +106,7 @@ async def _chat(session: "CommandSession") -> None:
             if turn.cancelled():
                 chat.task_id = ""
                 watch = f"{command_line(session.settings, 'watch')} {session.task.task_id}"
-                warn(f"stopped waiting; the task goes on: {watch}" if session.task.task_id else "stopped waiting")
+                warn(f"stopped waiting; the task continues: {watch}" if session.task.task_id else "stopped waiting")
             elif (error := turn.exception()) is not None:
                 failure = session.failure(error)
                 if not draws:
