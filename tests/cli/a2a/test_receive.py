@@ -66,12 +66,22 @@ UNHEARD = """
 import signal, sys, threading, time
 from dragoman.cli import main
 
+listening = threading.Event()
+write = sys.stderr.write
+
+def notice(text):
+    if "receiving at" in text:
+        listening.set()
+    return write(text)
+
 def interrupt():
-    time.sleep(1)
+    listening.wait()
+    time.sleep(0.2)
     signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
+sys.stderr.write = notice
 signal.signal(signal.SIGINT, signal.default_int_handler)
-threading.Thread(target=interrupt).start()
+threading.Thread(target=interrupt, daemon=True).start()
 main(["receive"], prog_name="dragoman")
 """
 
