@@ -72,6 +72,6 @@ def test_refusals_are_found_by_their_index() -> None:
     location = locate("memory:")
     connection = connect(location)
     migrate(connection, location, migrations())
-    plan = connection.execute("EXPLAIN QUERY PLAN " + statements_for_sqlite()["read_refused"], (1,) * 11).fetchall()
+    plan = connection.execute("EXPLAIN QUERY PLAN " + statements_for_sqlite()["read_refused"], (1,) * 12).fetchall()
     assert "audit_refused" in plan[0][3]
     connection.close()

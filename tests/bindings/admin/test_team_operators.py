@@ -210,6 +210,10 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "admin replicas": ("listReplicas",),
     "admin series": ("showSeries",),
     "admin stats": ("showStats",),
+    "admin status": (
+        *("showStats", "listAgents", "listWorkers", "listUpstreams", "listPausedHosts", "listWebhooks"),
+        *("listBudgets", "listInbox"),
+    ),
     "admin tasks answer": ("answerTask", "showTask"),
     "admin tasks ask-upstream": ("askUpstream",),
     "admin tasks cancel": ("cancelTask", "cancelTasks"),
