@@ -237,3 +237,17 @@ async def test_the_end_of_a_job_is_told_once_the_store_answers_again(monkeypatch
         await until(looking(runner, job.id), "ended")
         away.clear()
         await until(looking(BulkRunner(store), job.id), "ended")
+
+
+async def test_a_job_whose_server_is_silent_counts_as_interrupted() -> None:
+    clock = SetClock()
+    store = open_store("memory:", clock)
+    await store.open("h1")
+    try:
+        job = await BulkRunner(store).start(CANCEL, match, change, AccessNotes(Trail(), clock))
+        clock.ms += bulk_jobs.BEAT_LOST_MS
+        assert (await looking(BulkRunner(store), job.id)()).state == "waiting"
+        clock.ms += 1
+        assert (await looking(BulkRunner(store), job.id)()).state == "interrupted"
+    finally:
+        await store.close()

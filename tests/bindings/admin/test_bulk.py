@@ -124,9 +124,7 @@ async def test_tasks_are_found_by_metadata(tmp_path: Path) -> None:
         assert (await read(http, "/tasks?metadata=ticket&order=newest-changed", ops))[0] == 400
 
 
-async def test_a_job_whose_server_is_silent_counts_as_interrupted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_jobs_of_a_server_that_ends_are_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = asyncio.Event()
 
     async def act(*_: Any) -> bool:
@@ -135,12 +133,12 @@ async def test_a_job_whose_server_is_silent_counts_as_interrupted(
         return True
 
     monkeypatch.setattr(TaskChanges, "act", act)
-    monkeypatch.setattr("dragoman.engine.admin.bulk_jobs.BEAT_LOST_MS", -1)
+    monkeypatch.setattr("dragoman.engine.admin.bulk_jobs.JOBS_AT_ONCE", 1)
     async with operated(tmp_path) as (http, ops):
         await make_task(http, "echo", "one")
-        _, job = await read(http, "/bulk", ops, "POST", json={"action": "cancel", "agent": "echo"})
+        jobs = [(await read(http, "/bulk", ops, "POST", json={"action": "cancel", "agent": "echo"}))[1] for _ in "ab"]
         async with asyncio.timeout(DEADLINE_S):
             await begun.wait()
-        assert (await watch(http, ops, job["id"]))["state"] == "working", "it is here"
+        assert [(await watch(http, ops, job["id"]))["state"] for job in jobs] == ["working", "waiting"]
     async with operated(tmp_path) as (http, ops):
-        assert (await watch(http, ops, job["id"]))["state"] == "interrupted"
+        assert [(await watch(http, ops, job["id"]))["state"] for job in jobs] == ["interrupted"] * 2

@@ -148,10 +148,15 @@ class BulkRunner:
 
     async def run(self) -> None:
         """Carry out jobs for ever."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._keep_telling())
-            for _ in range(JOBS_AT_ONCE):
-                group.create_task(self._work())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._keep_telling())
+                for _ in range(JOBS_AT_ONCE):
+                    group.create_task(self._work())
+        except asyncio.CancelledError:  # the server ends, and so do the jobs that wait
+            for key in tuple(self._jobs):
+                await self._end(key)
+            raise
 
     async def _work(self) -> None:
         while True:
@@ -166,10 +171,7 @@ class BulkRunner:
             except StoreError as error:
                 self._fail(key, error.reason)
             finally:
-                if self._jobs[key].open:
-                    self._change(key, state="interrupted")
-                with suppress(StoreError):  # then it is told later
-                    await self._tell(key)
+                await self._end(key)
 
     async def _carry_out(self, key: str, work: BulkWork) -> None:
         """Raises A2AError, StoreError."""
@@ -217,6 +219,13 @@ class BulkRunner:
 
     def _change(self, key: str, **facts: object) -> None:
         self._jobs[key] = replace(self._jobs[key], **facts)
+
+    async def _end(self, key: str) -> None:
+        """Tell how a job has ended: it is interrupted if it had no other end."""
+        if self._jobs[key].open:
+            self._change(key, state="interrupted")
+        with suppress(StoreError):  # then it is told later
+            await self._tell(key)
 
     def _stop(self, key: str) -> None:
         """Let a job of this process end soon, if it goes on."""
