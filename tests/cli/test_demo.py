@@ -1,5 +1,6 @@
 """`dragoman demo kill`: what it shows, counts and refuses."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,10 +12,14 @@ import msgspec
 import pytest
 
 from dragoman.cli.demo.blocked import BlockedNetwork, is_secret
+from dragoman.cli.demo.column import Column, DemoPlan
+from dragoman.cli.demo.contest import Refused, check_shown
 from dragoman.cli.demo.counted import Counted
+from dragoman.cli.demo.process import DemoProcess, ServerFailed, free_port
 from dragoman.cli.demo.screen import _joined, _rows
 from dragoman.cli.demo.steps import StepCounts
 from dragoman.cli.demo.webhooks import WebhookReceiver
+from dragoman.engine.ends import INTERRUPTED_TEXT
 from tests.kit.commands import invoke
 from tests.processes import ENDS_WITH_US
 
@@ -60,18 +65,20 @@ def demo(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run `dragoman demo kill` without the official SDK's column, in a folder with agents of a user's."""
     (folder / "own.py").write_text(OWN)
     command = [*ENDS_WITH_US, DRAGOMAN, "demo", "kill", "--alone", *arguments]
-    environment = {**os.environ, "SOME_API_KEY": "k"}
+    environment = {**os.environ, "SOME_API_KEY": "k", "DRAGOMAN_MAX_BODY_BYTES": "many"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.slow
 def test_nothing_is_lost_and_the_step_that_was_cut_is_begun_again(tmp_path: Path) -> None:
+    (tmp_path / "dragoman.toml").write_text("[[agents]]\nrun = 'own.py:keyed'\n")
+    (tmp_path / "token.py").write_text("raise SystemExit('a module of the standard library is another one')")
     ran = demo(tmp_path, "--step", "0.1", "-o", "json")
     assert ran.returncode == 0, ran.stderr
     (counted,) = msgspec.json.decode(ran.stdout, type=list[Counted])
     assert counted.whole
     assert (counted.state, counted.steps_begun_again) == ("completed", 1)
-    assert list(tmp_path.iterdir()) == [tmp_path / "own.py"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["dragoman.toml", "own.py", "token.py"]
 
 
 @pytest.mark.slow
@@ -89,6 +96,77 @@ def test_an_agent_that_needs_a_key_is_refused(tmp_path: Path) -> None:
     assert ran.returncode == 1
     assert "own.py:keyed did not complete in the demo, without keys and a network" in ran.stderr
     assert "SOME_API_KEY" in ran.stderr
+
+
+SERVER = """
+import socket, subprocess, sys, time
+subprocess.Popen(["sleep", "60"], stdout=open(sys.argv[1], "w"))
+listener = socket.create_server(("127.0.0.1", int(sys.argv[2])))
+time.sleep(60)
+"""
+
+
+class FakeColumn(Column):
+    """A column with servers of this module; its caller hears nothing."""
+
+    module = ""
+
+    def make_server(self, number: int, port: int) -> DemoProcess:
+        return DemoProcess(self.module, (), self.environment, self.folder / "log")
+
+    async def follow(self, webhook: str) -> None:
+        await asyncio.Event().wait()
+
+
+def own_column(folder: Path) -> FakeColumn:
+    return FakeColumn("own", "Own", DemoPlan(text="", agent="own:agent"), folder, {"PYTHONPATH": str(folder)})
+
+
+async def test_a_killed_server_leaves_no_process_behind(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(SERVER)
+    os.mkfifo(tmp_path / "open")
+    port = free_port()
+    arguments = (str(tmp_path / "open"), str(port))
+    server = DemoProcess("server", arguments, {**os.environ, "PYTHONPATH": str(tmp_path)}, tmp_path / "log")
+    reading = asyncio.create_task(asyncio.to_thread((tmp_path / "open").read_bytes))  # until nobody has it open
+    await server.listen(port)
+    await server.kill()
+    assert await asyncio.wait_for(reading, 10) == b""
+    assert not server.ended_by_itself
+
+
+async def test_a_server_that_ends_by_itself_ends_the_run_with_its_last_words(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text("raise SystemExit('dragoman: \\x1b[31mno\\n')")
+    column = own_column(tmp_path)
+    column.module = "server"
+    with pytest.raises(ServerFailed, match=r"^ \[31mno$"):
+        await column.start()
+    with pytest.raises(ServerFailed, match="the server ended by itself: dragoman:  "):
+        await column.run("http://127.0.0.1:1/own")
+    await column.stop()
+
+
+def test_no_text_of_an_agent_moves_the_cursor(tmp_path: Path) -> None:
+    column = own_column(tmp_path)
+    column.take_artifact("a\x1b[2J\nb")
+    assert [text for _, text in column.lines] == ["a [2J b"]
+
+
+@pytest.mark.parametrize(
+    ("state", "why", "said"),
+    [
+        ("INPUT_REQUIRED", "Which?", "the demo answers nothing"),
+        ("FAILED", INTERRUPTED_TEXT, "restartable=True"),
+        ("FAILED", "No key.", "without keys and a network: No key"),
+    ],
+)
+def test_an_agent_that_did_not_complete_is_refused_with_what_helps(
+    tmp_path: Path, state: str, why: str, said: str
+) -> None:
+    column = own_column(tmp_path)
+    column.state, column.why = f"TASK_STATE_{state}", why
+    with pytest.raises(Refused, match=said):
+        check_shown("own:agent", column)
 
 
 @pytest.mark.parametrize(
@@ -158,8 +236,6 @@ def test_reports_of_both_forms_are_counted_once() -> None:
 
 
 async def test_the_network_is_blocked_and_what_was_wanted_is_told() -> None:
-    import asyncio
-
     async with BlockedNetwork() as network:
         proxy = network.variables["https_proxy"].removeprefix("http://")
         host, _, port = proxy.partition(":")

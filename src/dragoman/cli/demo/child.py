@@ -1,4 +1,4 @@
-"""Runs a module as the program, and ends with the process that started it.
+"""Runs a module as the program, and ends with the process that started it, as does all that it has started itself.
 
 `python -m dragoman.cli.demo.child MODULE [ARGUMENT]…`. The other process holds the other end of the standard input,
 which closes when it ends, however it ends.
@@ -6,6 +6,7 @@ which closes when it ends, however it ends.
 
 import os
 import runpy
+import signal
 import sys
 import threading
 
@@ -20,6 +21,8 @@ def main() -> None:
 def _end_with_parent(pipe: int) -> None:
     while os.read(pipe, 1024):
         pass
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(1)
 
 

@@ -8,13 +8,17 @@ from pathlib import Path
 from msgspec import Struct
 
 from dragoman.cli.demo.balancer import Balancer
-from dragoman.cli.demo.process import DemoProcess, free_port
+from dragoman.cli.demo.process import DemoProcess, ServerFailed, free_port
 from dragoman.cli.demo.steps import FILE_ENV, KILLED_IN, STEP_S_ENV, STEPS, StepCounts
+from dragoman.cli.tables import printable
 
 DOWN_S = 1.0
 """How long a killed server stays away. A replica stays away until the end: another one has its work."""
 
 COMPLETED = "TASK_STATE_COMPLETED"
+
+LOOK_S = 0.1
+"""How often it is looked whether a server has ended."""
 
 ENDED = (COMPLETED, "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_REJECTED")
 
@@ -96,7 +100,7 @@ class Column:
         raise NotImplementedError
 
     async def start(self) -> None:
-        """Start the servers. Raises NotStarted."""
+        """Start the servers. Raises ServerFailed."""
         self._servers = [self.make_server(number, port) for number, port in enumerate(self.ports, start=1)]
         for server, port in zip(self._servers, self.ports, strict=True):  # the first one makes the tables
             await server.listen(port)
@@ -105,18 +109,24 @@ class Column:
 
     @property
     def last_words(self) -> str:
-        """The last line of a server's log."""
-        return self._servers[0].last_words
+        """The last line of a server's log; empty before the start."""
+        return self._servers[0].last_words if self._servers else ""
 
     async def run(self, webhook: str) -> None:
-        """Call a server, and kill it meanwhile. Raises NotStarted, if it does not come back."""
+        """Call a server, and kill it meanwhile. Raises ServerFailed if it ends by itself or does not come back."""
         self._began_s = time.monotonic()
         self.say("message sent")
-        async with asyncio.TaskGroup() as group:
-            killing = group.create_task(self._kill())
-            await self.follow(webhook)
-            if not self.killed:
+        try:
+            async with asyncio.TaskGroup() as group:
+                watching = group.create_task(self._watch())
+                killing = group.create_task(self._kill())
+                await self.follow(webhook)
+                if self.killed:
+                    await killing
                 killing.cancel()
+                watching.cancel()
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
 
     async def stop(self) -> None:
         """End what still runs."""
@@ -125,8 +135,8 @@ class Column:
             await server.stop()
 
     def say(self, text: str) -> None:
-        """Add a line."""
-        self.lines.append((time.monotonic() - self._began_s, text))
+        """Add a line. No text of an agent moves the cursor of the terminal."""
+        self.lines.append((time.monotonic() - self._began_s, printable(text)))
 
     def take_artifact(self, name: str) -> None:
         """The caller has an artifact."""
@@ -147,6 +157,12 @@ class Column:
     def take_cut(self, why: str) -> None:
         """The caller's connection was lost, or its call refused."""
         self.say(f"cut: {why}")
+
+    async def _watch(self) -> None:
+        """Wait until a server ends by itself. Raises ServerFailed then."""
+        while not (ended := [server for server in self._servers if server.ended_by_itself]):  # noqa: ASYNC110  one of several
+            await asyncio.sleep(LOOK_S)
+        raise ServerFailed(f"the server ended by itself: {ended[0].last_words}")
 
     async def _kill(self) -> None:
         """Kill the server that has the task at its moment. A single one is started again."""

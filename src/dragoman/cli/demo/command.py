@@ -3,11 +3,19 @@
 Invariant: it needs no key and no network, and leaves nothing behind.
 """
 
+from typing import TYPE_CHECKING
+
 import click
 
 from dragoman.cli.arguments import Seconds, WholeNumber
 from dragoman.cli.command import Group
 from dragoman.cli.tables import json_flag, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dragoman.cli.demo.contest import Contest
+    from dragoman.cli.demo.counted import Counted
 
 TEXT = "Do the work"
 
@@ -81,7 +89,7 @@ def kill(
 
     from dragoman.cli.demo.column import DemoPlan
     from dragoman.cli.demo.contest import Contest, Refused
-    from dragoman.cli.demo.process import NotStarted
+    from dragoman.cli.demo.process import ServerFailed
     from dragoman.cli.demo.screen import Screen
 
     if agent is None and after is not None:
@@ -102,10 +110,10 @@ def kill(
     if not (alone or beside_sdk or as_json):
         click.echo(_why_alone(plan.agent))
     try:
-        counted = asyncio.run(Contest(plan, beside_sdk=beside_sdk, screen=screen).run())
-    except NotStarted as error:
-        raise click.ClickException(str(error)) from error
-    except Refused as error:
+        counted = asyncio.run(_run(Contest(plan, beside_sdk=beside_sdk, screen=screen)))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    except (ServerFailed, Refused) as error:
         raise click.ClickException(str(error)) from error
     if as_json:
         print_json(counted)
@@ -113,6 +121,19 @@ def kill(
         screen.show(counted)
     if not counted[0].whole:
         raise SystemExit(1)
+
+
+async def _run(contest: "Contest") -> "Sequence[Counted]":
+    """Run it. The signals of a closed terminal and of `kill` end it as Ctrl-C does, so that nothing is left behind."""
+    import asyncio
+    import signal
+
+    running = asyncio.current_task()
+    assert running is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
+            asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+    return await contest.run()
 
 
 def _has_sdk_column(agent: str) -> bool:

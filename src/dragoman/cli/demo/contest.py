@@ -10,11 +10,17 @@ from pathlib import Path
 from dragoman.cli.demo.blocked import BlockedNetwork, is_secret
 from dragoman.cli.demo.column import COMPLETED, ENDED, Column, DemoPlan
 from dragoman.cli.demo.counted import Counted
-from dragoman.cli.demo.dragoman_column import DragomanColumn
+from dragoman.cli.demo.dragoman_column import SETTINGS, DragomanColumn
+from dragoman.cli.demo.process import ServerFailed
 from dragoman.cli.demo.screen import Screen
 from dragoman.cli.demo.sdk_column import SdkColumn
 from dragoman.cli.demo.steps import STEPS
 from dragoman.cli.demo.webhooks import WebhookReceiver
+from dragoman.cli.tables import printable
+from dragoman.config.settings import ENV_PREFIX
+from dragoman.engine.ends import INTERRUPTED_TEXT
+
+ASKING = ("TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED")
 
 PATIENCE_S = 10.0
 """How long a column may still take once the first one has come to its end, and its own server runs again."""
@@ -39,37 +45,54 @@ class Contest:
         self._screen = screen
 
     async def run(self) -> Sequence[Counted]:
-        """Run all columns, ours first. Raises NotStarted; Refused for an agent that needs a network."""
+        """Run all columns, ours first. Raises ServerFailed if ours fails; Refused for an agent that cannot be shown."""
         async with AsyncExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-demo-")))
             webhooks = stack.enter_context(WebhookReceiver())
             network = await stack.enter_async_context(BlockedNetwork())
             environment = self._environment(network)
+            (folder / SETTINGS).touch()
             ours = DragomanColumn(self._plan, folder, environment)
             columns: list[Column] = [ours]
             if self._beside_sdk:
                 columns.append(SdkColumn(self._plan, folder, environment))
             for column in columns:
                 stack.push_async_callback(column.stop)
-            await asyncio.gather(*(column.start() for column in columns))
+            columns = await self._start(columns)
             with self._screen.showing(columns):
                 await self._run_all(columns, webhooks)
             counted = [_count(column, webhooks) for column in columns]
             if network.wanted and ours.state != COMPLETED:
                 hosts = ", ".join(sorted(network.wanted))
                 raise Refused(f"{self._plan.agent} needs a network: it called {hosts}, and the demo runs without one")
-            if self._plan.agent and ours.state in ENDED and ours.state != COMPLETED:
-                why = f"{ours.why or ours.state} {ours.last_words}"
-                raise Refused(f"{self._plan.agent} did not complete in the demo, without keys and a network: {why}")
+            if self._plan.agent:
+                check_shown(self._plan.agent, ours)
             if not ours.killed:
                 raise Refused(f"{self._plan.agent} ended before the kill: give a smaller --after, or a longer task")
             return counted
 
     def _environment(self, network: BlockedNetwork) -> Mapping[str, str]:
-        """The variables of the servers. An agent of the user's has no keys and no network."""
-        if not self._plan.agent:
-            return dict(os.environ)
-        return {name: value for name, value in os.environ.items() if not is_secret(name)} | network.variables
+        """The variables of the servers: no settings of a server of the user's, no network, and no keys for an agent."""
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not (name.startswith(ENV_PREFIX) or (self._plan.agent and is_secret(name)))
+        }
+        return kept | network.variables
+
+    async def _start(self, columns: Sequence[Column]) -> list[Column]:
+        """Start the servers of all columns. Returns the columns whose servers run; ours is one, or it raises."""
+        started: list[Column] = []
+        errors = await asyncio.gather(*(column.start() for column in columns), return_exceptions=True)
+        for column, error in zip(columns, errors, strict=True):
+            if error is None:
+                started.append(column)
+            elif isinstance(error, ServerFailed) and started:
+                await column.stop()
+                self._screen.warn(f"{column.title} is left out, for its server does not start: {error}")
+            else:
+                raise error
+        return started
 
     async def _run_all(self, columns: Sequence[Column], webhooks: WebhookReceiver) -> None:
         """Run ours to its end, and give the others as long, and a little more once they run again."""
@@ -82,7 +105,10 @@ class Contest:
                 restart.cancel()
                 await asyncio.wait((run,), timeout=PATIENCE_S)
                 if run.done():
-                    await run
+                    try:
+                        await run
+                    except ServerFailed as error:
+                        column.say(f"given up: {error}")
                 else:
                     column.say(f"given up: nothing came for {PATIENCE_S:.0f} s")
             async with asyncio.timeout(WEBHOOKS_S):
@@ -93,7 +119,18 @@ class Contest:
         finally:
             for run in runs:
                 run.cancel()
-            await asyncio.wait(runs)
+            await asyncio.gather(*runs, return_exceptions=True)
+
+
+def check_shown(agent: str, ours: Column) -> None:
+    """Refuse an agent whose task did not complete. The message says what helps."""
+    if ours.state in ASKING:
+        raise Refused(f"{agent} asks its caller, and the demo answers nothing: name an agent that ends by itself")
+    if ours.why == INTERRUPTED_TEXT:
+        raise Refused(f"{agent} does not continue after a restart: declare it with restartable=True")
+    if ours.state in ENDED and ours.state != COMPLETED:
+        why = printable(f"{ours.why or ours.state} {ours.last_words}")
+        raise Refused(f"{agent} did not complete in the demo, without keys and a network: {why}")
 
 
 def _webhooks_missing(column: Column, webhooks: WebhookReceiver) -> int:

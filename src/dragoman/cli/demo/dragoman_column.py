@@ -6,9 +6,10 @@ from pathlib import Path
 
 from dragoman import __version__
 from dragoman.cli.demo.column import Column, DemoPlan
-from dragoman.cli.demo.process import DemoProcess
+from dragoman.cli.demo.process import DemoProcess, ServerFailed
 from dragoman.client import ArtifactUpdate, PushConfig, StatusUpdate, Task, Update, connect
 from dragoman.client.connection import Connection
+from dragoman.model.errors import A2AError
 from dragoman.model.ids import new_id
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import StreamMessage
@@ -16,6 +17,8 @@ from dragoman.model.task import TaskStatus
 
 WORK = "dragoman.cli.demo.work:agent"
 
+SETTINGS = "dragoman.toml"
+"""The servers' file, in the demo's folder, is empty: a file of the user's would add agents, callers and limits."""
 
 REPLICAS = ("--replica-lease-s", "5", "--replica-beat-s", "1")
 """Shorter than by default, so that nobody waits long for the take-over."""
@@ -42,6 +45,8 @@ class DragomanColumn(Column):
         arguments: tuple[str, ...] = (
             "serve",
             self.plan.agent or WORK,
+            "--config",
+            str(self.folder / SETTINGS),
             "--port",
             str(port),
             "--public-url",
@@ -55,6 +60,12 @@ class DragomanColumn(Column):
 
     async def follow(self, webhook: str) -> None:
         """See Column. The client resumes by itself."""
+        try:
+            await self._follow(webhook)
+        except A2AError as error:
+            raise ServerFailed(f"the server refused the message: {error}") from error
+
+    async def _follow(self, webhook: str) -> None:
         async with connect(self.url) as connection:
             message = Message(message_id=new_id(), role=Role.USER, parts=(Part(text=self.plan.text),))
             operation = StreamMessage(message=message, push_config=PushConfig(url=webhook))
@@ -69,7 +80,7 @@ class DragomanColumn(Column):
             return
         self._linked = up
         if up:
-            self.say("the client goes on")
+            self.say("the client continues")
         else:
             self.take_cut("the client tries again")
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import click
 from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
@@ -52,6 +53,10 @@ class Screen:
             printing.cancel()
             self._print_new(columns, printed)
 
+    def warn(self, text: str) -> None:
+        """Print a line on stderr, also if nothing else is shown."""
+        click.echo(text, err=True)
+
     def show(self, counted: Sequence[Counted]) -> None:
         """Show the result as a table."""
         table = Table(title="Counted in this run", title_justify="left", title_style="bold")
@@ -68,9 +73,10 @@ class Screen:
             await asyncio.sleep(1 / FRAMES_PER_S)
 
     def _print_new(self, columns: Sequence[Column], printed: dict[str, int]) -> None:
+        width = max(len(column.title) for column in columns)
         for column in columns:
             for at_s, text in column.lines[printed[column.name] :]:
-                self._console.print(f"{column.title:<16} {at_s:5.1f} s  {text}", markup=False)
+                self._console.print(f"{column.title:<{width}} {at_s:5.1f} s  {text}", markup=False, soft_wrap=True)
             printed[column.name] = len(column.lines)
 
 

@@ -44,7 +44,7 @@ class SdkColumn(Column):
         place = f"{len(self.ports)} servers on PostgreSQL" if self.plan.store else "one server on SQLite"
         return (
             f"{place}, with VersionedDatabaseTaskStore, DatabaseTaskEventStream, DatabasePushNotificationConfigStore "
-            "and BasePushNotificationSender; its client repeats nothing; subscribe, get_task once a second"
+            "and BasePushNotificationSender; its client repeats nothing: subscribe and get_task once a second"
         )
 
     def make_server(self, number: int, port: int) -> DemoProcess:

@@ -84,8 +84,10 @@ def make_app(url: str, database: str, executor: AgentExecutor) -> Starlette:
 
 def _load(reference: str) -> AgentExecutor:
     """Return the user's executor. Its kind is known: the demo has looked."""
+    from dragoman.cli.loader import look_in_working_directory
     from dragoman.cli.references import load_object
 
+    look_in_working_directory()
     found: Any = load_object(reference)
     executor: AgentExecutor = found() if isinstance(found, type) else found
     return executor
