@@ -1,14 +1,20 @@
 """`dragoman new`: each template makes a project whose own tests pass, and which is clean code."""
 
+import json
 import os
+import re
 import shlex
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
-from dragoman.cli.new import TEMPLATES
+from dragoman import __version__
+from dragoman.cli.new import TEMPLATES, _requirement
 from dragoman.config import Config
 from tests.kit.commands import Run, invoke
 from tests.processes import ENDS_WITH_US
@@ -81,6 +87,82 @@ def test_the_commands_of_the_readme_work(tmp_path: Path, template: str, words: s
         for process in (*workers, server):
             process.terminate()
             process.communicate(timeout=LIMIT_S)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_new_project_declares_this_version_of_dragoman(tmp_path: Path, template: str) -> None:
+    project = tomllib.loads((make(tmp_path, template) / "pyproject.toml").read_text())
+    wanted, *others = map(Requirement, project["project"]["dependencies"])
+    assert (wanted.name, [other.name for other in others]) == ("dragoman", ["langgraph"] * (template == "langgraph"))
+    assert wanted.specifier.contains(__version__, prereleases=True)
+
+
+@pytest.mark.parametrize(
+    ("version", "requirement"),
+    [
+        ("0.2.0", "dragoman>=0.2.0,<0.3"),
+        ("0.10.3.dev0+g12ab", "dragoman>=0.10.3.dev0,<0.11"),
+        ("1.4.2", "dragoman>=1.4.2,<2"),
+    ],
+)
+def test_the_next_version_that_may_remove_names_is_left_out(version: str, requirement: str) -> None:
+    assert _requirement(version) == requirement
+
+
+def image_of(project: Path, folder: Path) -> tuple[dict[str, str], list[str]]:
+    """Make /app in the folder as the Containerfile does; the variables and the command of the image."""
+    ignored = (project / ".dockerignore").read_text().splitlines()[1:]
+    names = [name.removeprefix("**/") for name in ignored]
+    shutil.copytree(project, folder, ignore=lambda _, found: [name for name in found if name in names])
+    text = (project / "Containerfile").read_text().replace("\\\n", " ")
+    final = text.rpartition("\nFROM ")[2]
+    (variables,) = re.findall(r"^ENV (.*)$", final, re.MULTILINE)
+    (entrypoint,) = re.findall(r"^ENTRYPOINT (.*)$", final, re.MULTILINE)
+    (command,) = re.findall(r"^CMD (.*)$", final, re.MULTILINE)
+    (sync,) = re.findall(r"^RUN (uv sync .*)$", text, re.MULTILINE)
+    assert (folder / "dragoman.toml").exists()
+    assert not (folder / "tests").exists()
+    return dict(word.split("=", 1) for word in variables.split()), [sync, *json.loads(entrypoint), *json.loads(command)]
+
+
+@pytest.mark.peer
+def test_a_new_project_is_locked_built_and_served(tmp_path: Path) -> None:
+    """As its README and its Containerfile do, but for the image itself, and with this Dragoman in the index' place."""
+    (tmp_path / "made").mkdir()
+    project = make(tmp_path / "made", "python")
+    with (project / "pyproject.toml").open("a") as file:
+        file.write(f"\n[tool.uv.sources]\ndragoman = {{ path = {json.dumps(str(ROOT))} }}\n")
+    environment = {**os.environ, "UV_PROJECT_ENVIRONMENT": str(tmp_path / "packages"), "UV_PYTHON": sys.executable}
+    uv = str(Path(sys.executable).parent / "uv")
+
+    def run_uv(*words: str, folder: Path) -> None:
+        ran = subprocess.run(
+            [uv, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+
+    run_uv("lock", folder=project)
+    assert 'name = "dragoman"' in (project / "uv.lock").read_text()
+    variables, (sync, program, *words) = image_of(project, tmp_path / "app")
+    sync_words = [word for word in sync.split()[1:] if word != "--compile-bytecode"]
+    run_uv(*sync_words, "--no-install-package", "dragoman", folder=tmp_path / "app")
+    python = tmp_path / "packages" / "bin" / "python"
+    assert subprocess.run([python, "-c", "import pytest"], capture_output=True, check=False).returncode != 0
+    here = {"DRAGOMAN_HOST": "127.0.0.1", "DRAGOMAN_STORE": "memory:", "PYTHONPATH": str(SRC)}
+    assert variables.keys() >= here.keys() - {"PYTHONPATH"}
+    server = subprocess.Popen(
+        [*ENDS_WITH_US, str(python), "-m", program, *words, "--port", "0"],
+        cwd=tmp_path / "app",
+        env={**os.environ, **variables, **here},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        assert " listens on " in server.stdout.readline()
+    finally:
+        server.terminate()
+        server.communicate(timeout=LIMIT_S)
 
 
 @pytest.mark.peer

@@ -188,7 +188,9 @@ def test_what_a_place_needs_is_a_value() -> None:
     assert pod["imagePullSecrets"] == [{"name": "registry"}]
     assert pod["nodeSelector"] == {"disk": "fast"}
     assert made["NetworkPolicy"]["spec"]["egress"][-1] == {"ports": [{"port": 8443}]}
-    kept = rendered("store.sqlite.existingClaim=disk")
+    kept = rendered("store.sqlite.existingClaim=disk", "appInImage=true")
+    assert "app" not in kept
+    assert {each["name"] for each in kept["Deployment"]["spec"]["template"]["spec"]["volumes"]} == {"data", "tmp"}
     assert "PersistentVolumeClaim" not in kept
     assert {"name": "data", "persistentVolumeClaim": {"claimName": "disk"}} in kept["Deployment"]["spec"]["template"][
         "spec"

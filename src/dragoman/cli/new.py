@@ -1,17 +1,20 @@
 """`dragoman new`: makes a project from a template: an agent, the server's file, tests, a README.
 
 Invariant: a project is there whole, or not at all, and nothing that exists is touched. A template is a folder of
-`cli/templates`, with files `<name>.tmpl` in which `{{name}}` stands for the project's name.
+`cli/templates`, with files `<name>.tmpl` in which `{{name}}` stands for the project's name and `{{dragoman}}` for the
+versions of Dragoman that it runs on. Every project also has the files of `common`.
 """
 
 import re
 import tempfile
+from collections.abc import Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import click
 
+from dragoman import __version__
 from dragoman.cli.command import Command
 from dragoman.cli.endings import Unusable
 
@@ -20,7 +23,10 @@ TEMPLATES = ("python", "langgraph", "openai", "worker")
 SUFFIX = ".tmpl"
 """Tools that look for Python or TOML leave templates alone."""
 
-HIDDEN = {"gitignore": ".gitignore"}
+COMMON = "common"
+"""The folder of the files of every project."""
+
+HIDDEN = {"dockerignore": ".dockerignore", "gitignore": ".gitignore"}
 """Files of a project whose templates have visible names."""
 
 
@@ -37,7 +43,7 @@ HIDDEN = {"gitignore": ".gitignore"}
 def new(name: str, template: str) -> None:
     """Make a project for an agent, with tests that pass.
 
-    The project is the new folder NAME: an agent, the server's file, tests and a README.
+    The project is the new folder NAME: an agent, the server's file, tests, a Containerfile and a README.
 
     Examples:
       dragoman new weather
@@ -50,7 +56,9 @@ def new(name: str, template: str) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=".") as folder:
             made = Path(folder) / name
-            _write(files("dragoman.cli") / "templates" / template, made, name)
+            values = {"name": name, "dragoman": _requirement(__version__)}
+            for each in (COMMON, template):
+                _write(files("dragoman.cli") / "templates" / each, made, values)
             made.rename(target)
     except OSError as error:
         raise Unusable(
@@ -70,13 +78,21 @@ def _check_name(name: str) -> None:
         raise click.UsageError(f"NAME {name!r}: {fault}")
 
 
-def _write(template: Traversable, target: Path, name: str) -> None:
-    """Write the files of a template to the new folder `target`."""
-    target.mkdir()
+def _requirement(version: str) -> str:
+    """This version of Dragoman or a later one, up to the next that may take away what is public."""
+    public = version.partition("+")[0]
+    major, minor = map(int, public.split(".")[:2])
+    return f"dragoman>={public},<{f'{major}.{minor + 1}' if major == 0 else major + 1}"
+
+
+def _write(template: Traversable, target: Path, values: Mapping[str, str]) -> None:
+    """Write the files of a template to the folder `target`, with these values for their placeholders."""
+    target.mkdir(exist_ok=True)
     for entry in template.iterdir():
         if entry.is_dir():
-            _write(entry, target / entry.name, name)
+            _write(entry, target / entry.name, values)
         elif entry.name.endswith(SUFFIX):
-            written = entry.name.removesuffix(SUFFIX)
-            text = entry.read_text(encoding="utf-8").replace("{{name}}", name)
+            written, text = entry.name.removesuffix(SUFFIX), entry.read_text(encoding="utf-8")
+            for placeholder, value in values.items():
+                text = text.replace(f"{{{{{placeholder}}}}}", value)
             (target / HIDDEN.get(written, written)).write_text(text, encoding="utf-8")
