@@ -115,6 +115,8 @@ def test_the_gateways_routes_are_those_of_the_component() -> None:
 
 
 def test_helm_finds_no_fault() -> None:
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert about["version"] == about["appVersion"]
     done = subprocess.run([HELM, "lint", "--strict", CHART], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
