@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from dragoman.admin.logs import Timeline
 from dragoman.admin.tasks import (
@@ -51,8 +52,12 @@ SEARCHES = 5
 """How often one page asks the store to look through tasks for a filter that no index answers. Its cursor goes on where
 that stopped."""
 
-SIFTS = 40
+SIFTS = 20
 """The same for a filter that the store does not know, so that what it returns is sifted."""
+
+SIFTED_ROWS = 200
+SIFTED_SCAN = 5_000
+"""Most tasks that the store returns then, and looks at, each time: it walks through these to find the last one."""
 
 PAGE_BYTES = 4 << 20
 """Most stored bytes that are read for one page of tasks."""
@@ -119,26 +124,33 @@ class Inspector:
 
     async def _search(self, wanted: TaskQuery, order: TaskOrder, after: int | None, now_ms: int) -> TaskLines:
         found: list[TaskRow] = []
-        fits = _sieve(wanted, now_ms)
+        fits, at_once = _sieve(wanted, now_ms), SIFTED_ROWS
+        query = TaskSearch(
+            owner=whose_of(wanted.principal, wanted.team),
+            agent=wanted.agent,
+            context_id=wanted.context,
+            state=None if wanted.state is None else STATES_BY_WORD[wanted.state],
+            dialect=wanted.dialect,
+            key=wanted.key,
+            text=wanted.text,
+            asleep=wanted.sleeping,
+            status_after_ms=None if wanted.newer_than_s is None else _ago_ms(wanted.newer_than_s, now_ms),
+            status_before_ms=None if wanted.older_than_s is None else _ago_ms(wanted.older_than_s, now_ms),
+            oldest=order == "oldest-created",
+        )
         for _ in range(SEARCHES if fits is None else SIFTS):
-            page = await self._store.search(
-                TaskSearch(
-                    owner=whose_of(wanted.principal, wanted.team),
-                    agent=wanted.agent,
-                    context_id=wanted.context,
-                    state=None if wanted.state is None else STATES_BY_WORD[wanted.state],
-                    dialect=wanted.dialect,
-                    key=wanted.key,
-                    text=wanted.text,
-                    asleep=wanted.sleeping,
-                    status_after_ms=None if wanted.newer_than_s is None else _ago_ms(wanted.newer_than_s, now_ms),
-                    status_before_ms=None if wanted.older_than_s is None else _ago_ms(wanted.older_than_s, now_ms),
-                    oldest=order == "oldest-created",
-                    limit=wanted.limit - len(found),
-                    after=after,
-                )
-            )
-            found += page.rows if fits is None else filter(fits, page.rows)
+            room = wanted.limit - len(found)
+            if fits is None:
+                page = await self._store.search(replace(query, limit=room, after=after))
+                found += page.rows
+            else:
+                limit = max(room, at_once)
+                page = await self._store.search(replace(query, limit=limit, after=after, scan_max=SIFTED_SCAN))
+                fitting = [row for row in page.rows if fits(row)]
+                if len(fitting) > room:  # the next page can begin only where a search has ended
+                    at_once = 1
+                    continue
+                found += fitting
             after = page.after
             if after is None or len(found) == wanted.limit or (fits is not None and 2 * len(found) > wanted.limit):
                 break
