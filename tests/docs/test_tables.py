@@ -187,6 +187,7 @@ def test_a_message_is_found_as_it_was_printed(tmp_path: Path) -> None:
     assert ran.status == 0
     assert "store file … belongs to another program: use another path\n    It is a SQLite file" in ran.out
     assert ran.out.count("belongs to another program") == 1
+    assert shell.run("help", "messages", "store file x.db belongs to another program").out == ran.out  # as help shows
     assert shell.run("help", "messages", "nobody says this").status == 1
 
 

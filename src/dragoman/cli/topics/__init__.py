@@ -76,6 +76,9 @@ TOPICS = {
 
 LINK = re.compile(r"\[([^\]]+)\]\([^)\s]+\)")
 CODE = re.compile(r"(`+) ?(.+?) ?\1")
+CLAUSE = re.compile(r"[:;,] ")
+"""Where a part of a message ends that is often quoted alone."""
+
 NARROW = 3
 """Names of at most so many characters stand before their meaning, on its line."""
 
@@ -97,15 +100,18 @@ def load_table(name: str) -> Table:
 def search_table(table: Table, text: str) -> Table:
     """The rows that have `text` in them, in any case, and those of a section with `text` in its title.
 
-    A row of a message also fits if `text` has that message in it.
+    A row of a message also fits if `text` has that message in it or, where nothing fits so, only its beginning.
     """
-    found = (
-        section
-        if text.casefold() in _plain(section.title).casefold()
-        else Section(section.title, tuple(row for row in section.rows if _fits(row, text)))
-        for section in table.sections
-    )
-    return Table(table.columns, tuple(section for section in found if section.rows))
+    for fits in (_fits, _fits_begun):
+        found = (
+            section
+            if text.casefold() in _plain(section.title).casefold()
+            else Section(section.title, tuple(row for row in section.rows if fits(row, text)))
+            for section in table.sections
+        )
+        if sections := tuple(section for section in found if section.rows):
+            return Table(table.columns, sections)
+    return Table(table.columns, ())
 
 
 def to_markdown(table: Table) -> str:
@@ -133,6 +139,8 @@ def _paragraphs(rows: Sequence[tuple[str, ...]], width: int) -> Iterator[str]:
         return
     for *names, meaning in rows:
         head = "  ".join(filter(None, map(_plain, names)))
+        if len(names) > 1:  # a message or a call is one line, so that it can be searched for
+            head = textwrap.fill(head, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
         yield f"{head}\n{textwrap.fill(_plain(meaning), width, initial_indent='    ', subsequent_indent='    ')}"
 
 
@@ -143,7 +151,16 @@ def _plain(markdown: str) -> str:
 def _fits(row: tuple[str, ...], text: str) -> bool:
     if text.casefold() in _plain(" ".join(row)).casefold():
         return True
+    return _is_in(_plain(row[0]), text)
+
+
+def _fits_begun(row: tuple[str, ...], text: str) -> bool:
     message = _plain(row[0])
+    return any(_is_in(message[: end.start()], text) for end in CLAUSE.finditer(message))
+
+
+def _is_in(message: str, text: str) -> bool:
+    """Whether a text has in it a message with something in each place of `…`."""
     literals = [part for part in message.split("…") if part]
     form = ".*".join(map(re.escape, message.split("…")))
     return "…" in message and sum(map(len, literals)) >= LITERALS_MIN and re.search(form, text) is not None
