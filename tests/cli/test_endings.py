@@ -3,8 +3,11 @@
 import json
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from dragoman.cli.command_table import CommandTable
 from dragoman.cli.endings import EXIT_STATUSES, Code, status_of
 from tests.cli.a2a.command import Shell
 
@@ -47,3 +50,17 @@ def test_the_table_is_printed(tmp_path: Path) -> None:
         [str(status), meaning] for status, meaning in EXIT_STATUSES.items()
     ]
     assert "dragoman help exit-statuses" in shell.run("--help").out
+
+
+def test_ctrl_c_ends_every_command_with_the_status_of_shells() -> None:
+    @click.group(cls=CommandTable, places={})
+    def main() -> None:
+        """A program."""
+
+    @main.command()
+    def wait() -> None:
+        """Wait."""
+        raise KeyboardInterrupt
+
+    ran = CliRunner().invoke(main, ["wait"])
+    assert (ran.exit_code, ran.output) == (130, "\ndragoman: interrupted\n")

@@ -15,7 +15,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from dragoman.cli.command import Group
-from dragoman.cli.endings import asks_for_json, told_as_asked
+from dragoman.cli.endings import INTERRUPTED_STATUS, PROGRAM, asks_for_json, told_as_asked
 from dragoman.cli.old_names import with_new_names
 
 OPERATORS = ("admin", "agents", "keys", "prices", "store", "webhooks")
@@ -55,9 +55,13 @@ class CommandTable(Group):
         return ctx
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a usage error of any command below is one line."""
+        """Run the command. A usage error of any command below is one line, and Ctrl-C ends all alike."""
         with _usage_of(ctx.meta[WORDS]):
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            except KeyboardInterrupt:
+                click.echo(f"\n{PROGRAM}: interrupted", err=True)
+                raise SystemExit(INTERRUPTED_STATUS) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names of the commands below their headings, each with its first sentence."""

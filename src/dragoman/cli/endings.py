@@ -43,6 +43,9 @@ EXIT_STATUSES = {
 }
 """The exit statuses of all commands (a2a-cli §9.6; 130 is what shells have for SIGINT)."""
 
+INTERRUPTED_STATUS = 130
+"""The exit status after Ctrl-C."""
+
 _STATUS = {
     Code.USAGE: 2,
     Code.CARD_NOT_FOUND: 3,

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.cli.a2a.commands.send import read_parts
+from dragoman.cli.a2a.settings import SettingsError
 from tests.cli.a2a.command import DEADLINE_S, Shell
 
 
@@ -105,6 +107,12 @@ def test_stdin_that_makes_no_message_is_said(
     ran = shell.run("send", "-a", f"{demo}/agents/echo", *words, stdin=stdin)
     assert (ran.status, ran.out) == (2, "")
     assert says in ran.err
+
+
+def test_stdin_that_is_closed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(SettingsError, match="stdin is closed"):
+        list(read_parts([("text", "-")]))
 
 
 def test_async_returns_the_ids_at_once(shell: Shell, demo: str) -> None:

@@ -10,7 +10,7 @@ from dragoman.admin.budgets import BudgetLine
 from dragoman.admin.overview import AgentLine, Stats, UpstreamLine, WorkerLine
 from dragoman.admin.switches import Switch
 from dragoman.admin.webhooks import DeliveryLine, PausedHostLine
-from dragoman.cli.admin.status import ServerState, find_troubles
+from dragoman.cli.admin.status import ServerState, ServerTrouble, StatusReport, find_troubles, report_text
 from tests.cli.admin.site import dragoman, site
 
 NOTHING: dict[str, Any] = {
@@ -112,11 +112,11 @@ CASES: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
         ),
     ),
     (
-        {"paused": (PausedHostLine(host="hooks", since="", by="operator:root", waiting=1),)},
+        {"paused": (PausedHostLine(host="hooks;x", since="", by="operator:root", waiting=1),)},
         (
             "notice",
-            "Webhooks to hooks are paused, and 1 delivery waits: by operator:root",
-            "dragoman webhooks resume hooks",
+            "Webhooks to hooks;x are paused, and 1 delivery waits: by operator:root",
+            "dragoman webhooks resume 'hooks;x'",
         ),
     ),
     (
@@ -152,6 +152,11 @@ def test_each_trouble_has_its_cause_and_its_command(told: dict[str, Any], expect
     found = list(find_troubles(ServerState(**{"stats": stats(), **told}), "http://here", named=False))
     said = [(each.level, each.what + (f": {each.cause}" if each.cause else ""), each.command) for each in found]
     assert said == ([expected] if expected[0] else [])
+
+
+def test_a_cause_that_is_a_sentence_has_one_full_stop() -> None:
+    trouble = ServerTrouble(level="fault", what="It fails", cause="No space.", command="df")
+    assert report_text(StatusReport(ok=False, troubles=(trouble,))) == "FAULT: It fails: No space.\n  df"
 
 
 async def test_it_asks_the_server_and_ends_with_1_if_there_is_a_fault(tmp_path: Path) -> None:

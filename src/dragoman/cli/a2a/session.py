@@ -22,7 +22,7 @@ from dragoman.cli.a2a.settings import Level, Settings, SettingsError, output_of,
 from dragoman.cli.a2a.tokens import stored_token
 from dragoman.cli.a2a.wire import DebugLog
 from dragoman.cli.arguments import is_loopback
-from dragoman.cli.endings import Code
+from dragoman.cli.endings import INTERRUPTED_STATUS, Code
 from dragoman.client import BadTls, Connection, FoundCard, Interface, Retries, Timeouts, connect, interfaces
 from dragoman.client.card import beside, binding_of, dialect_of
 from dragoman.client.credentials import redact
@@ -34,9 +34,6 @@ from dragoman.model.task import TaskState
 from dragoman.net.egress import Egress
 from dragoman.net.target import endpoint_target, is_grpc
 from dragoman.net.tls import ClientTls, make_tls_context
-
-INTERRUPTED_STATUS = 130
-"""The exit status after Ctrl-C, as shells have it: 128 plus the number of SIGINT."""
 
 SIGNALS_S = 0.5
 """How long a signal may wait until it is looked at."""

@@ -6,6 +6,7 @@ Invariant: it changes nothing. `find_troubles` is a pure function of what the se
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from shlex import quote
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import click
@@ -14,7 +15,7 @@ from msgspec import Struct
 from dragoman.admin.question import Question
 from dragoman.cli.admin.server import Desk, ServerRefusal, TaskPlace, with_server
 from dragoman.cli.command import Command
-from dragoman.cli.endings import Code, CommandFailed
+from dragoman.cli.endings import Code, CommandFailed, sentence
 from dragoman.cli.listing import repeat, repeat_in_place, watch_options
 from dragoman.cli.tables import age, count, output, print_json, print_line, printable
 
@@ -222,7 +223,7 @@ def find_troubles(state: ServerState, address: str, *, named: bool) -> Iterator[
             level="notice",
             what=f"Webhooks to {host.host} are paused, and {_waiting(host.waiting, 'delivery')}",
             cause=f"by {host.by}",
-            command=run(f"webhooks resume {host.host}"),
+            command=run(f"webhooks resume {quote(host.host)}"),
         )
     for budget in state.budgets:
         if budget.percent is not None and budget.percent >= 100:
@@ -261,5 +262,8 @@ def report_text(report: StatusReport) -> str:
     lines = []
     for trouble in report.troubles:
         cause = f": {trouble.cause}" if trouble.cause else ""
-        lines += [f"{trouble.level.upper()}: {printable(trouble.what + cause)}.", f"  {printable(trouble.command)}"]
+        lines += [
+            f"{trouble.level.upper()}: {sentence(printable(trouble.what + cause))}",
+            f"  {printable(trouble.command)}",
+        ]
     return "\n".join(lines) if lines else "Nothing is wrong."

@@ -119,7 +119,7 @@ def send(ctx: click.Context, /, words: tuple[str, ...], stream: bool, **options:
     flags = [("text", word) for word in words[:1]] + flags_in_order(ctx)
     if len(words) > 1:
         raise click.UsageError("quote the text: it must be one argument, or one --text", ctx)
-    piped = not flags and not sys.stdin.isatty()
+    piped = not flags and sys.stdin is not None and not sys.stdin.isatty()
     parts = list(read_parts([("text", STDIN)] if piped else flags))
     if not parts or (piped and not parts[0].text):
         raise click.UsageError("the message is empty: give TEXT, --text, --file or --data, or a text on stdin", ctx)
@@ -186,6 +186,8 @@ def _read_text() -> str:
 
 
 def _read_stdin(what: str) -> bytes:
+    if sys.stdin is None:  # it was closed before the start
+        raise SettingsError("stdin is closed: give the text or the data as an option, or in a file")
     content = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
     if len(content) > FILE_BYTES_MAX:
         raise SettingsError(f"{what} is larger than 64 MB: send a file with --file, or pass a URL")
