@@ -138,6 +138,8 @@ async def test_a_server_takes_so_many_jobs(monkeypatch: pytest.MonkeyPatch) -> N
         await runner.start(asked, match, change, AccessNotes(Trail(), clock))
         with pytest.raises(UnsupportedOperation):
             await runner.start(asked, match, change, AccessNotes(Trail(), clock))
+        of_team = Asked(Operator("key:lead", team="red"), asked.given)
+        await runner.start(of_team, match, change, AccessNotes(Trail(), clock))  # others take no room from a team
     finally:
         await store.close()
 

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 JOBS_AT_ONCE = 2
 JOBS_MAX = 20
-"""Most jobs that wait or are under way on one server."""
+"""Most jobs of one team, or of the operators of the server, that wait or are under way on one server."""
 
 TELL_S = 1.0
 """How often a job that goes on tells how far it is, and looks whether it shall stop."""
@@ -94,7 +94,8 @@ class BulkRunner:
 
     async def start(self, asked: Asked[BulkRequest], match: Match, change: Change, notes: AccessNotes) -> BulkJob:
         """Begin a job. Raises UnsupportedOperation if too many wait, or StoreError."""
-        if sum(job.open for job in self._jobs.values()) >= JOBS_MAX:
+        own = _key(asked.operator, "")
+        if sum(job.open for key, job in self._jobs.items() if key.startswith(own)) >= JOBS_MAX:
             raise UnsupportedOperation(f"{JOBS_MAX} such jobs are under way: wait for one, or stop one")
         job = BulkJob(
             id=new_id(),
