@@ -65,6 +65,12 @@ def test_the_table_of_agent_keys_has_every_key_that_all_kinds_share() -> None:
     assert set(names("agent-keys")) == set(AgentEntry.__struct_fields__) - kinds
 
 
+def test_the_table_of_the_admin_api_has_the_names_of_acts_in_the_audit_trail() -> None:
+    said = {row[0]: row[1] for row in load_table("admin-api").sections[0].rows}
+    assert said["`POST /admin/v1/tasks:cancel`"].endswith(" Audit: `tasks.cancel-many`.")
+    assert "Audit:" not in said["`GET /admin/v1/openapi.json`"]
+
+
 def test_every_note_on_a_request_is_on_one_that_exists() -> None:
     assert NOTES.keys() <= {f"{route.method} {route.path}" for route in routes()}
 

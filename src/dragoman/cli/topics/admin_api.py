@@ -84,7 +84,7 @@ NOTES = {
 
 
 def make_table() -> Table:
-    """Each request with the fields of its query or body."""
+    """Each request with the fields of its query or body, and its name in the audit trail."""
     rows = (*map(_row, routes()), (f"`GET {PREFIX}/openapi.json`", "Describe all of this in OpenAPI 3.1."))
     return Table(("Request", "What it does"), (Section("", rows),))
 
@@ -95,4 +95,5 @@ def _row(route: AnyQuestion) -> tuple[str, ...]:
     given = f" {where}: {', '.join(names)}." if names else ""
     streams = " With `Accept: text/event-stream` a stream." if route.events and route.answer is not None else ""
     note = NOTES.get(f"{route.method} {route.path}", "")
-    return f"`{route.method} {PREFIX}{route.path}`", f"{route.summary}{note and f' {note}'}{streams}{given}"
+    audit = f" Audit: `{route.action}`." if route.action and isinstance(route.action, str) else ""
+    return f"`{route.method} {PREFIX}{route.path}`", f"{route.summary}{note and f' {note}'}{streams}{given}{audit}"
