@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Browser, Locator, Page, ViewportSize, expect
 
 from dragoman import Agent, Context, StepFailed
 from tests.console.browser import NARROW, WIDE, axe, console, overlaps
@@ -144,19 +144,17 @@ async def test_a_step_without_an_outcome_is_told_to_have_none(browser: Browser, 
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [LARGE, WIDE, NARROW], ids=["1440", "1280", "380"])
-async def test_steps_and_sleep_are_accessible_and_fit(
-    browser: Browser, shop: Site, size: dict[str, int], scheme: str
-) -> None:
+async def test_steps_and_sleep_are_accessible_and_fit(browser: Browser, shop: Site, scheme: str) -> None:
+    """In the dark, only colours are different."""
     task = await shop.send("tea", wait=False)
-    async with console(browser, shop.url, shop.token, viewport=size, color_scheme=scheme, bypass_csp=True) as (
-        page,
-        seen,
-    ):
+    rules, sizes = (("color-contrast",), (WIDE,)) if scheme == "dark" else ((), (LARGE, WIDE, NARROW))
+    async with console(browser, shop.url, shop.token, color_scheme=scheme, bypass_csp=True) as (page, seen):
         for path in (f"/tasks/{task}", f"/tasks/{task}?tab=wire", "/tasks", "/agents", ""):
             await page.goto(f"{shop.url}/console{path}")
             await page.get_by_text("sleeping").filter(visible=True).first.wait_for()
-            await seen.settle(page)
-            assert await axe(page) == [], path
-            assert "/tasks/" not in path or await overlaps(page) == [], path
-            assert await page.evaluate("() => document.documentElement.scrollWidth") <= size["width"], path
+            for size in sizes:
+                await page.set_viewport_size(ViewportSize(width=size["width"], height=size["height"]))
+                await seen.settle(page)
+                assert await axe(page, *rules) == [], path
+                assert "/tasks/" not in path or await overlaps(page) == [], path
+                assert await page.evaluate("() => document.documentElement.scrollWidth") <= size["width"], path

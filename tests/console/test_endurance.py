@@ -166,6 +166,9 @@ async def test_a_very_long_log_opens_at_its_end_and_replays_from_its_beginning(
         assert len([url for url in asked if f"{task}/" in url]) < REQUESTS_MAX, asked
         await (await replay(page)).press("Home")
         await expect(moment(page)).to_contain_text("submitted")
+        over_time = page.get_by_role("group").filter(has_text="Over time")
+        await expect(over_time).to_contain_text("later events not shown")
+        await expect(over_time).not_to_contain_text("so far")
         await timeline(page).get_by_role("button", name="later events").click()
         await expect(moment(page)).to_contain_text("working")
         await expect(moment(page)).to_contain_text("growing")

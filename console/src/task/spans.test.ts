@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { DeliveryLine, LogEvent, TreeTask } from "../api/schema";
-import { joined, lanesOf, spansOf, ticks, type Around, type Span } from "./spans";
+import { isSame, joined, lanesOf, spansOf, tellEnd, ticks, type Around, type Span } from "./spans";
 
 const BEGAN = Date.parse("2026-11-01T10:00:00Z");
 const at = (second: number): string => new Date(BEGAN + second * 1000).toISOString();
@@ -126,4 +126,16 @@ test("spans too short to be told apart are one, and no others", () => {
 test("an axis has few marks, at round places", () => {
   expect(ticks(2500, 5)).toEqual([0, 500, 1000, 1500, 2000, 2500]);
   expect(ticks(7_200_000, 4)).toEqual([0, 1_800_000, 3_600_000, 5_400_000, 7_200_000]);
+});
+
+test("events amid others show no calls and tasks of other times", () => {
+  const events = [status(5, 10, "working"), event(6, 12, { kind: "step", step: "weigh", began: at(11) })];
+  expect([tellEnd(events), tellEnd([...events, status(7, 12, "failed")])]).toEqual([false, true]);
+  const call = (made: number, arrived: number): DeliveryLine =>
+    ({ host: "h", url: "u", made: at(made), arrived: at(arrived), state: "delivered", seq: 1 }) as DeliveryLine;
+  const around = { ...ALONE, partial: true, deliveries: [call(1, 2), call(9, 11), call(20, 21)] };
+  const spans = spansOf(events, around, BEGAN + 12_000);
+  expect(told(spans)).toEqual(["run runs 10-12 open", "step weigh 11-12", "webhook h 9-11"]);
+  const [first, second] = spans;
+  expect(first && second && [isSame(first, { ...first, to: 0 }), isSame(first, second)]).toEqual([true, false]);
 });

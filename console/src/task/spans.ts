@@ -42,6 +42,8 @@ export interface Around {
   readonly since: string | null;
   readonly tree: readonly TreeTask[];
   readonly deliveries: readonly DeliveryLine[];
+  /** Whether other events come before or after these: what only belongs to those is left out. */
+  readonly partial?: boolean;
 }
 
 const PHASES: Readonly<Partial<Record<State, string>>> = {
@@ -156,7 +158,20 @@ export function spansOf(events: readonly LogEvent[], around: Around, now: number
     });
   }
   const order = GROUPS.map(([group]) => group);
-  return found.sort((a, b) => order.indexOf(a.group) - order.indexOf(b.group) || a.from - b.from);
+  const first = times[0] ?? now;
+  const there = around.partial ? found.filter((span) => span.to >= first && span.from <= now) : found;
+  return there.sort((a, b) => order.indexOf(a.group) - order.indexOf(b.group) || a.from - b.from);
+}
+
+/** Whether these events tell of the end of the task. */
+export function tellEnd(events: readonly LogEvent[]): boolean {
+  return events.some((event) => event.kind === "status" && event.state && !(event.state in PHASES));
+}
+
+/** Whether both tell of the same: spans are made anew by the second. */
+export function isSame(one: Span, other: Span): boolean {
+  const fields = ["from", "seq", "group", "name", "task", "count"] as const;
+  return fields.every((field) => one[field] === other[field]);
 }
 
 /** When each event came. Those without a time came between the ones around them, at the latest known moment. */

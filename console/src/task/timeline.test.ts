@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { LogEvent } from "../api/schema";
-import { rows, uncertainSteps } from "./timeline";
+import { rows, summary, uncertainSteps } from "./timeline";
 
 const event = (seq: number, more: object): LogEvent => ({ seq, at: `2026-11-01T10:00:0${seq}Z`, ...more }) as LogEvent;
 const chunk = (seq: number, text: string, artifactId = "a"): LogEvent =>
@@ -37,4 +37,12 @@ test("a step is uncertain until the log tells its outcome", () => {
   expect(uncertainSteps([begun(1, "pay"), begun(2, "pay"), step(3, "pay", { began: "2026-11-01T10:00:02Z" })])).toEqual(
     new Set([1]),
   );
+});
+
+test("a status does not say twice what its progress says", () => {
+  const words = "word ".repeat(100);
+  const said = (text: string): LogEvent =>
+    event(1, { kind: "status", progress: [1, 2, words], message: { parts: [{ text }] } });
+  expect(summary(said(words))).toBe("");
+  expect(summary(said("more"))).toBe("more");
 });

@@ -109,11 +109,15 @@ export function outcome(event: LogEvent): { readonly text: string; readonly whol
   return { text: short ? whole : `${whole.slice(0, SHORT_CHARACTERS)}…`, whole: short && parts.length <= 1 };
 }
 
-/** The beginning of what an event says. */
+function shorten(text: string): string {
+  return text.length > SHORT_CHARACTERS ? `${text.slice(0, SHORT_CHARACTERS)}…` : text;
+}
+
+/** The beginning of what an event says beside its progress. */
 export function summary(event: LogEvent): string {
   const parts = event.message?.parts ?? event.artifact?.parts ?? [];
   const text = parts.find((part) => typeof part.text === "string" && part.text !== "")?.text;
-  if (text) return text.length > SHORT_CHARACTERS ? `${text.slice(0, SHORT_CHARACTERS)}…` : text;
+  if (text) return text === event.progress?.[2] ? "" : shorten(text);
   const named = parts.find((part) => part.filename)?.filename;
   return named ?? (parts.length > 0 ? "data" : "");
 }

@@ -169,11 +169,13 @@ def _state(state: TaskState, nodes: Sequence[Node]) -> WireFact | None:
 
 
 def _time(at: str, nodes: Sequence[Node]) -> WireFact | None:
-    wanted = _instant(at)
+    wanted, near = _instant(at), None
     for path, value in nodes:
         if isinstance(value, str) and value[:19] == at[:19] and _FRACTION.search(value, 19):
-            return _fact("time", path, value, "same" if _instant(value) == wanted else "other")
-    return None
+            if _instant(value) == wanted:
+                return _fact("time", path, value)
+            near = near or _fact("time", path, value, "other")  # another time of that second may stand before it
+    return near
 
 
 def _instant(at: str) -> str:

@@ -81,13 +81,15 @@ or END if it is what the end of the task says once more of its artifacts."""
 
 END = "end"
 
+NOTHING = "Unknown: the events of this task have been deleted, or cannot be read."
+
 
 class _Findings:
     """What the log of a task up to `seq` has brought, by dialect."""
 
     def __init__(self) -> None:
         self.seq = 0
-        self.first: Message | None = None
+        self.requests: dict[str, str] = {}
         self._alike: Counter[object] = Counter()
         self.found: dict[str, dict[Finding, None]] = {}
 
@@ -97,7 +99,7 @@ class _Findings:
         self.seq = logged.seq
         event = logged.event
         if isinstance(event, Submitted):
-            self.first = event.message
+            self.requests = {system.name: _request(system, head, event.message) for system in systems}
         truths = truths_of(head, event)
         kind = _kind(logged, truths)
         self._alike[kind] += 1
@@ -149,7 +151,7 @@ class WireSummaries:
         self._known[key] = findings
         while len(self._known) > TASKS_MAX:
             self._known.popitem(last=False)
-        views = {system.name: _view(system, head, findings) for system in systems}
+        views = {system.name: _view(system, findings) for system in systems}
         return WireSummary(dialects=views, seq=findings.seq)
 
     def _taking(
@@ -162,13 +164,13 @@ class WireSummaries:
         return take
 
 
-def _view(system: System, head: TaskHead, findings: _Findings) -> WireView:
+def _view(system: System, findings: _Findings) -> WireView:
     found = sorted(findings.found.get(system.name, ()), key=lambda finding: _CONCEPTS.index(finding[0].concept))
     return WireView(
         sentence=describe(found, streams=streams(system)),
         streams=streams(system),
         facts=tuple([fact for fact, when in found if when != END]),
-        request=_request(system, head, findings.first),
+        request=findings.requests.get(system.name, ""),
         answer=_answer_head(system),
     )
 
@@ -180,6 +182,8 @@ def describe(found: Sequence[Finding], *, streams: bool) -> str:
     """What a client cannot learn, what it learns otherwise, and where the rest comes: `No progress; the question comes
     as status.message.`
     """
+    if not found:
+        return NOTHING
     clauses = [] if streams else ["no stream, a client asks for the task again"]
     late = [fact.concept for fact, when in found if when == END and fact.learned == "same"]
     lacks = [concept for concept in _CONCEPTS if concept not in late and _outcomes(found, concept) == {"nothing"}]
@@ -238,10 +242,10 @@ def _join(words: Sequence[str], last: str) -> str:
 # -- the exchange ------------------------------------------------------------------------------------------------------
 
 
-def _request(system: System, head: TaskHead, message: Message | None) -> str:
+def _request(system: System, head: TaskHead, message: Message) -> str:
     """A request by which a client of the dialect begins such a task; empty if the dialect has no way to say it."""
     tongue = system.tongue
-    if tongue is None or tongue.rpc is None or message is None:
+    if tongue is None or tongue.rpc is None:
         return ""
     operation = StreamMessage if tongue.streams else SendMessage
     try:
