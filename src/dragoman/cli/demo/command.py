@@ -144,17 +144,17 @@ def _has_sdk_column(agent: str) -> bool:
 
 
 def _is_executor(reference: str) -> bool:
-    """Whether a reference names an executor of the SDK."""
-    from dragoman.agents.adapters import framework_of
+    """Whether a reference names an executor of the SDK, or its class."""
+    from dragoman.cli.demo.sdk_column import is_executor
     from dragoman.cli.loader import look_in_working_directory
     from dragoman.cli.references import AgentReferenceError, load_object
 
     look_in_working_directory()
     try:
-        framework = framework_of(load_object(reference))
+        found = load_object(reference)
     except AgentReferenceError as error:
         raise click.UsageError(str(error)) from error
-    return framework is not None and framework.package == "a2a"
+    return is_executor(found if isinstance(found, type) else type(found))
 
 
 def _why_alone(agent: str) -> str:

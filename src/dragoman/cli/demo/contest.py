@@ -127,7 +127,10 @@ def check_shown(agent: str, ours: Column) -> None:
     if ours.state in ASKING:
         raise Refused(f"{agent} asks its caller, and the demo answers nothing: name an agent that ends by itself")
     if ours.why == INTERRUPTED_TEXT:
-        raise Refused(f"{agent} does not continue after a restart: declare it with restartable=True")
+        raise Refused(
+            f"{agent} does not continue what a crash cut off: an agent in Python does with restartable=True or steps, "
+            "an executor of the SDK never does"
+        )
     if ours.state in ENDED and ours.state != COMPLETED:
         why = printable(f"{ours.why or ours.state} {ours.last_words}")
         raise Refused(f"{agent} did not complete in the demo, without keys and a network: {why}")

@@ -123,7 +123,7 @@ def _rows(counted: Sequence[Counted]) -> Iterator[tuple[str, ...]]:
         ("the task is", [each.state or "unknown" for each in counted]),
         ("events lost" if own else "characters lost", [each.events_lost for each in counted]),
         ("finished steps executed again", [each.steps_done_again for each in counted]),
-        ("steps begun again, with the one that was cut", [each.steps_begun_again for each in counted]),
+        ("steps begun again, with the cut one", [each.steps_begun_again for each in counted]),
         ("webhooks missing", [each.webhooks_missing for each in counted]),
         ("seconds until the caller had the end", [each.seconds or "never" for each in counted]),
     )

@@ -12,6 +12,9 @@ from dragoman.cli.demo.process import DemoProcess
 NEEDED = ("a2a.server.cluster", "sqlalchemy", "aiosqlite", "uvicorn", "starlette", "sse_starlette")
 """What its server with a durable store needs."""
 
+EXECUTORS = "a2a.server.agent_execution."
+"""The package of the SDK's classes of executors."""
+
 INSTALL = "pip install 'a2a-sdk[http-server,sqlite]' uvicorn"
 
 
@@ -21,6 +24,11 @@ def is_installed() -> bool:
         return all(find_spec(name) is not None for name in NEEDED)
     except ModuleNotFoundError:  # of a package above
         return False
+
+
+def is_executor(kind: type) -> bool:
+    """Whether a class is an executor of the SDK. Nothing of the SDK is imported."""
+    return any(each.__module__.startswith(EXECUTORS) for each in kind.__mro__)
 
 
 def sdk_version() -> str:
