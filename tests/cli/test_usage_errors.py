@@ -27,6 +27,7 @@ WRONG = [
         "dragoman worker",
     ),
     (("admin", "stats", "--watch", "--interval", "nan"), "from 0.2 to 3600", "dragoman admin stats"),
+    (("agents", "add"), "No such command 'add'. Did you mean 'admin agents add'?", "dragoman agents"),
     (("completion",), "Choose from: bash, zsh, fish.", "dragoman completion"),
     (("demo-server", "--port", "-1"), "'-1': must be a whole number from 0 to 65535", "dragoman demo-server"),
 ]

@@ -140,15 +140,24 @@ def no_such_command(group: click.Group, ctx: click.Context, name: str, more: Ite
     """The error for a word that is no command of a group.
 
     It names what is spelled nearly so among the commands and what `more` may stand there; or else the commands of that
-    very name in the groups below.
+    very name in the groups below, or in a group of the same name elsewhere (`admin agents add` for `agents add`).
     """
     from difflib import get_close_matches
 
     known = group.list_commands(ctx)
     near = get_close_matches(name, [*known, *more]) or [
-        f"{word} {name}"
-        for word in known
-        if isinstance(below := group.get_command(ctx, word), click.Group) and name in below.list_commands(ctx)
+        f"{word} {name}" for word in known if _has(group.get_command(ctx, word), ctx, name)
     ]
+    root = ctx.find_root()
+    if not near and ctx is not root and isinstance(root.command, click.Group):
+        for word in root.command.list_commands(root):
+            beside = root.command.get_command(root, word)
+            if isinstance(beside, click.Group) and _has(beside.get_command(root, group.name or ""), root, name):
+                near.append(f"{word} {group.name} {name}")
     meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     return click.NoSuchCommand(name, f"No such command {name!r}.{meant}", ctx=ctx)
+
+
+def _has(command: click.Command | None, ctx: click.Context, name: str) -> bool:
+    """Whether it is a group with a command of that name."""
+    return isinstance(command, click.Group) and name in command.list_commands(ctx)
