@@ -41,7 +41,7 @@ def make_agents(gate: asyncio.Event) -> list[Agent]:
         await ctx.progress(2, 2, "second step")
         yield "two"
 
-    @asks.skill
+    @asks.skill(examples=["Ask me"])
     async def ask(ctx: Context) -> str:
         """Ask."""
         return f"so {await ctx.ask('Which way?')}"

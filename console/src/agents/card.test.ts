@@ -7,7 +7,7 @@ function cardWith(...skills: readonly (readonly string[])[]) {
 }
 
 test("each skill gives one example before any gives two", () => {
-  const card = cardWith(["a1", "a2", "a3"], [], ["c1", "c2"]);
+  const card = cardWith(["a1", "a2", "a3"], ["", " \n"], ["c1", "c2"]);
   expect(examplesOf(card, 4).map((each) => `${each.skill}:${each.text}`)).toEqual(["s0:a1", "s2:c1", "s0:a2", "s2:c2"]);
   expect(examplesOf(card, 1)).toHaveLength(1);
   expect(examplesOf(card, 9)).toHaveLength(5);

@@ -86,7 +86,7 @@ export function examplesOf(card: Card | undefined, most: number): readonly Examp
   for (let place = 0; found.length < most && skills.some((skill) => skill.examples.length > place); place += 1) {
     for (const skill of skills) {
       const text = skill.examples[place];
-      if (text !== undefined && found.length < most) found.push({ text, skill: skill.id });
+      if (text !== undefined && text.trim() !== "" && found.length < most) found.push({ text, skill: skill.id });
     }
   }
   return found;

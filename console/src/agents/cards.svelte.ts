@@ -1,6 +1,6 @@
 // The cards of the agents of this server, each read when it is first shown, and again when it is shown much later.
 
-import { SvelteMap } from "svelte/reactivity";
+import { SvelteMap, SvelteSet } from "svelte/reactivity";
 
 import { ApiError } from "../api/client";
 import { session } from "../lib/session.svelte";
@@ -10,11 +10,13 @@ const FRESH_MS = 60_000;
 
 class Cards {
   #found = new SvelteMap<string, Card>();
+  #failed = new SvelteSet<string>();
   #askedMs = new Map<string, number>();
 
   constructor() {
     session.onEnd(() => {
       this.#found.clear();
+      this.#failed.clear();
       this.#askedMs.clear();
     });
   }
@@ -24,6 +26,11 @@ class Cards {
     return this.#found.get(id);
   }
 
+  /** Whether a card was read, or could not be. */
+  settled(id: string): boolean {
+    return this.#found.has(id) || this.#failed.has(id);
+  }
+
   /** Read a card, unless it was read a moment ago. */
   want(id: string): void {
     const nowMs = Date.now();
@@ -31,7 +38,10 @@ class Cards {
     this.#askedMs.set(id, nowMs);
     void readCard(id).then(
       (card) => this.#found.set(id, card),
-      () => this.#askedMs.delete(id),
+      () => {
+        this.#failed.add(id);
+        this.#askedMs.delete(id);
+      },
     );
   }
 

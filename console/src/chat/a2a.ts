@@ -25,6 +25,25 @@ export interface MessageOptions {
 
 export const NO_OPTIONS: MessageOptions = { skill: "", context: "", extensions: [] };
 
+/** The request that begins a task with a message of these parts, or that answers the question of `task`. */
+export function newRequest(
+  parts: readonly SentPart[],
+  { skill, context, extensions }: MessageOptions = NO_OPTIONS,
+  task: string | null = null,
+): SendRequest {
+  return {
+    message: {
+      messageId: crypto.randomUUID(),
+      role: "ROLE_USER",
+      parts,
+      ...(context === "" ? {} : { contextId: context }),
+      ...(task === null ? {} : { taskId: task }),
+      ...(extensions.length === 0 ? {} : { extensions }),
+    },
+    ...(skill === "" ? {} : { metadata: { skill } }),
+  };
+}
+
 export interface SendRequest {
   readonly message: SentMessage;
   readonly metadata?: Readonly<Record<string, unknown>>;

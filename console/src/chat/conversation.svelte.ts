@@ -1,7 +1,7 @@
 // A conversation with one agent: what was said on both sides, and the task that the last message belongs to.
 
 import { session } from "../lib/session.svelte";
-import { NO_OPTIONS, type MessageOptions, type SendRequest, type SentPart } from "./a2a";
+import { newRequest, NO_OPTIONS, type MessageOptions, type SendRequest, type SentPart } from "./a2a";
 import { localAgent, type Peer } from "./peer";
 import { addFrame, beginTurn, isAtWork, readTurn, waits, type Turn } from "./turn";
 
@@ -34,21 +34,20 @@ export class Conversation {
   }
 
   /** The request that a message with these parts becomes: it continues a task that waits for an answer. */
-  request(parts: readonly SentPart[], { skill, context, extensions }: MessageOptions = NO_OPTIONS): SendRequest {
+  request(parts: readonly SentPart[], options: MessageOptions = NO_OPTIONS): SendRequest {
+    const context = options.context || (this.turns.findLast((turn) => turn.contextId !== null)?.contextId ?? "");
+    return newRequest(parts, { ...options, context }, this.#waiting);
+  }
+
+  /** Whether a new message would be lost, or taken for the answer to a question. */
+  get open(): boolean {
+    return this.busy || this.#waiting !== null;
+  }
+
+  /** The task that waits for an answer. */
+  get #waiting(): string | null {
     const last = this.turns.at(-1);
-    const answered = last !== undefined && waits(last) ? last.taskId : null;
-    const contextId = context || (this.turns.findLast((turn) => turn.contextId !== null)?.contextId ?? "");
-    return {
-      message: {
-        messageId: crypto.randomUUID(),
-        role: "ROLE_USER",
-        parts,
-        ...(contextId === "" ? {} : { contextId }),
-        ...(answered === null ? {} : { taskId: answered }),
-        ...(extensions.length === 0 ? {} : { extensions }),
-      },
-      ...(skill === "" ? {} : { metadata: { skill } }),
-    };
+    return last !== undefined && waits(last) ? last.taskId : null;
   }
 
   /** Send a request: one made of parts by `request`, or one that was written by hand. */
