@@ -60,7 +60,7 @@ export function lists(points: readonly Figures[]): Readonly<Record<Chart, readon
       failed,
     ],
     errors: [failed, rejected],
-    durations: [of("half", "busy", (point) => point.p50_s), of("95 of 100", "rest", (point) => point.p95_s)],
+    durations: [of("median", "busy", (point) => point.p50_s), of("95 of 100", "rest", (point) => point.p95_s)],
     tokens: [of("in", "busy", (point) => point.input_tokens), of("out", "rest", (point) => point.output_tokens)],
     cost: [of("cost", "good", (point) => (point.cost == null ? null : Number(point.cost)))],
   };

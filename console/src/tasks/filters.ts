@@ -48,6 +48,3 @@ export function filterBody(filters: Filters): Record<string, string | number | b
   ]);
   return found.length === 0 ? { older_than_s: 0 } : Object.fromEntries(found);
 }
-
-/** The names of the address, to clear them. */
-export const FIELDS: readonly string[] = Object.values(NAMES);
