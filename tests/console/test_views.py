@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from playwright.async_api import Browser, ViewportSize, expect
+from playwright.async_api import Browser, Route, ViewportSize, expect
 
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.auth.operator_token import read_token
@@ -82,7 +82,19 @@ async def test_any_context_has_a_link_that_leads_to_it(browser: Browser, site: S
 
 
 async def test_a_newcomer_reads_the_timeline_of_a_streamed_answer_after_one_click(browser: Browser, site: Site) -> None:
-    async with console(browser, site.url, site.token, bypass_csp=True) as (page, seen):
+    cards, read = asyncio.Event(), re.compile(r"/agents/\w+/\.well-known/")
+
+    async def serve_later(route: Route) -> None:
+        await cards.wait()
+        await route.continue_()
+
+    async with console(browser, site.url, bypass_csp=True) as (page, seen):
+        await page.route(read, serve_later)
+        await page.goto(f"{site.url}/console#token={site.token}")
+        await page.get_by_text("All 5 agents").wait_for()
+        await expect(page.get_by_role("button", name=re.compile("Hello!|Send an example"))).to_have_count(1)
+        await expect(page.get_by_role("button", name="Send an example")).to_be_disabled()
+        cards.set()
         await expect(page.get_by_text("Three things to begin with")).to_be_visible()
         await seen.settle(page)
         assert await axe(page) == []
@@ -95,12 +107,17 @@ async def test_a_newcomer_reads_the_timeline_of_a_streamed_answer_after_one_clic
 
 async def test_an_example_of_an_agent_is_said_with_one_click(browser: Browser, site: Site) -> None:
     async with console(browser, site.url, site.token) as (page, _):
-        await page.get_by_role("listitem").filter(has_text="asks").get_by_role("button", name="Hello!").click()
+        await page.get_by_role("listitem").filter(has_text="asks").get_by_role("button", name="Ask me").click()
         talk = page.get_by_role("region", name="Conversation")
-        await expect(talk.get_by_role("article")).to_have_text(["Hello!", "Which way?"])
+        await expect(talk.get_by_role("article")).to_have_text(["Ask me", "Which way?"])
         await expect(page).to_have_title(re.compile(r"Try asks · Dragoman$"))
         await page.reload()
-        await expect(talk.get_by_role("article")).to_have_text(["Hello!", "Which way?"])
+        await expect(talk.get_by_role("article")).to_have_text(["Ask me", "Which way?"])
+        await page.get_by_role("link", name="Agents").first.click()
+        await page.get_by_role("button", name="Ask me").click()
+        await expect(talk.get_by_role("article")).to_have_text(["Ask me", "Which way?"])  # and is no answer
+    listed = await site.admin("GET", "/tasks")
+    assert [task["state"] for task in listed["tasks"]] == ["input-required"] * 2
 
 
 async def test_the_overview_counts_and_follows(browser: Browser, site: Site) -> None:
@@ -119,7 +136,7 @@ async def test_the_overview_counts_and_follows(browser: Browser, site: Site) -> 
         await page.get_by_role("heading", level=1, name="Inbox").wait_for()
 
 
-async def test_tasks_are_filtered_and_the_address_holds_the_view(browser: Browser, site: Site) -> None:
+async def test_tasks_are_filtered_and_the_address_and_the_browser_hold_the_view(browser: Browser, site: Site) -> None:
     for agent in ("echo", "echo", "asks"):
         await site.send(agent)
     async with console(browser, site.url, site.token) as (page, _):
@@ -135,6 +152,14 @@ async def test_tasks_are_filtered_and_the_address_holds_the_view(browser: Browse
         await expect(page.get_by_role("row")).to_have_count(4)
         await site.send("echo")
         await expect(page.get_by_role("row")).to_have_count(5)
+        await page.get_by_text("Columns", exact=True).click()
+        await page.get_by_label("Column Dialect").check()
+        await page.get_by_label("Column Principal").uncheck()
+        await page.reload()
+        await expect(page.get_by_role("columnheader", name="Dialect")).to_be_visible()
+        await expect(page.get_by_role("columnheader", name="Principal")).to_have_count(0)
+        await page.get_by_label("Duration", exact=True).select_option("Over 1 h")
+        await expect(page.get_by_text("No task fits")).to_be_visible()
 
 
 async def test_pages_of_tasks_go_forward_and_back(browser: Browser, site: Site) -> None:
@@ -150,7 +175,7 @@ async def test_pages_of_tasks_go_forward_and_back(browser: Browser, site: Site) 
         await expect(page.get_by_role("row")).to_have_count(51)
 
 
-async def test_chosen_tasks_are_canceled(browser: Browser, site: Site) -> None:
+async def test_chosen_tasks_are_canceled_and_all_that_fit(browser: Browser, site: Site) -> None:
     for agent in ("asks", "asks", "echo"):
         await site.send(agent)
     async with console(browser, site.url, site.token) as (page, _):
@@ -159,6 +184,17 @@ async def test_chosen_tasks_are_canceled(browser: Browser, site: Site) -> None:
         await page.get_by_role("button", name="Cancel them").click()
         await expect(page.get_by_role("status")).to_contain_text("2 tasks canceled")
         await expect(page.get_by_role("row", name="canceled")).to_have_count(2)
+        more = [await site.send("asks") for _ in range(3)]
+        await page.goto("/console/tasks?agent=asks&state=input-required")
+        await page.get_by_role("button", name="Act on all that fit").click()
+        dialog = page.get_by_role("dialog", name="All tasks that fit")
+        await dialog.get_by_label("Why").fill("a test")
+        await dialog.get_by_role("button", name="Count them").click()
+        await dialog.get_by_role("button", name="Cancel 3 tasks").click()
+        await expect(page.get_by_role("region", name="Bulk act")).to_contain_text("3 of 3 done")
+        await expect(page.get_by_text("No task fits")).to_be_visible()
+    states = {(await site.admin("GET", f"/tasks/{task}"))["task"]["state"] for task in more}
+    assert states == {"canceled"}
 
 
 async def test_a_task_grows_while_it_is_looked_at(browser: Browser, site: Site) -> None:
@@ -228,7 +264,7 @@ async def test_a_damaged_task_is_told_to_be_and_offers_nothing_that_is_refused(
         await expect(page.get_by_text("have been deleted")).to_have_count(0)
 
 
-async def test_content_is_shown_as_what_it_is(browser: Browser, site: Site) -> None:
+async def test_content_is_shown_as_what_it_is_and_saved(browser: Browser, site: Site) -> None:
     task = await site.send(
         "echo",
         {"text": "# Report\n\nA **bold** word.\n\n| city | °C |\n|---|---|\n| Oslo | 4 |\n\n```\ncode\n```"},
@@ -249,6 +285,12 @@ async def test_content_is_shown_as_what_it_is(browser: Browser, site: Site) -> N
         saved = await (await download.value).path()
         assert Path(saved).read_bytes() == b"hello"
         assert (await download.value).suggested_filename == "page.html"
+        async with page.expect_download() as saving:
+            await page.get_by_role("button", name="Export").click()
+        export = await saving.value
+        assert export.suggested_filename == f"task-{task}.json"
+        record = json.loads(Path(await export.path()).read_text())
+    assert (record["head"]["id"], len(record["events"])) == (task, record["seq"])
 
 
 async def test_the_wire_tells_by_concept_what_each_client_learns(browser: Browser, site: Site) -> None:
@@ -406,6 +448,8 @@ async def test_an_agent_is_tried_and_the_same_can_be_copied(browser: Browser, si
         await expect(program).to_contain_text('"metadata":{"skill":"ask"}')
         await page.keyboard.press("Enter")
         await expect(talk).to_contain_text("Which way?")
+        await expect(program).to_contain_text('"text":"hello"')
+        await expect(program).not_to_contain_text("taskId")  # a program is another caller, without that task
         await talk.get_by_label("Message to asks").fill("right")
         await page.keyboard.press("Enter")
         await expect(talk).to_contain_text("so right")
@@ -585,10 +629,12 @@ async def test_the_audit_trail_is_searched(browser: Browser, site: Site) -> None
         await expect(page.get_by_text("No entry fits")).to_be_visible()
 
 
-async def test_the_overview_draws_an_hour_and_a_month(browser: Browser, site: Site) -> None:
+async def test_the_overview_draws_an_hour_and_a_month_and_tells_what_happened_meanwhile(
+    browser: Browser, site: Site
+) -> None:
     for _ in range(3):
         await site.send("echo")
-    await site.send("broken")
+    await site.send("broken", {"text": "pay the bill"})
     async with console(browser, site.url) as (page, _):
         await page.add_init_script("Object.defineProperty(navigator, 'language', {get: () => 'en-US@posix'})")
         await page.goto(f"{site.url}/console#token={site.token}")
@@ -603,11 +649,6 @@ async def test_the_overview_draws_an_hour_and_a_month(browser: Browser, site: Si
         await figures.get_by_label("Agent of the charts").select_option("broken")
         await expect(figures.get_by_role("img", name="Tasks that ended: 1 in the last month")).to_be_visible()
         assert await axe(page) == []
-
-
-async def test_the_overview_tells_what_happened_while_its_reader_was_away(browser: Browser, site: Site) -> None:
-    await site.send("broken", {"text": "pay the bill"})
-    async with console(browser, site.url, site.token) as (page, _):
         news = page.get_by_role("region", name="Since you last looked")
         await expect(news).to_have_count(0)
         ago = "(() => { const at = Date.now() - 3600e3; return JSON.stringify({since: at - 1, seen: at}); })()"
@@ -617,45 +658,3 @@ async def test_the_overview_tells_what_happened_while_its_reader_was_away(browse
         await expect(news).to_contain_text("1 failed")
         await news.get_by_role("link", name="pay the bill").click()
         await expect(timeline(page)).to_contain_text("failed")
-
-
-async def test_all_tasks_that_fit_are_canceled_at_once(browser: Browser, site: Site) -> None:
-    tasks = [await site.send("asks") for _ in range(3)]
-    async with console(browser, site.url, site.token) as (page, _):
-        await page.goto("/console/tasks?agent=asks")
-        await page.get_by_role("button", name="All that fit").click()
-        dialog = page.get_by_role("dialog", name="All tasks that fit")
-        await dialog.get_by_label("Why").fill("a test")
-        await dialog.get_by_role("button", name="Count them").click()
-        await dialog.get_by_role("button", name="Cancel 3 tasks").click()
-        await expect(page.get_by_role("region", name="Bulk act")).to_contain_text("3 of 3 done")
-        await expect(page.get_by_role("row").filter(has_text="canceled")).to_have_count(3)
-        assert await axe(page) == []
-    _, *rest = [await site.admin("GET", f"/tasks/{each}") for each in tasks]
-    assert {each["task"]["state"] for each in rest} == {"canceled"}
-
-
-async def test_the_columns_of_tasks_are_chosen_and_kept(browser: Browser, site: Site) -> None:
-    await site.send("echo")
-    async with console(browser, site.url, site.token) as (page, _):
-        await page.goto("/console/tasks")
-        await page.get_by_text("Columns", exact=True).click()
-        await page.get_by_label("Column Dialect").check()
-        await page.get_by_label("Column Principal").uncheck()
-        await page.reload()
-        await expect(page.get_by_role("columnheader", name="Dialect")).to_be_visible()
-        await expect(page.get_by_role("columnheader", name="Principal")).to_have_count(0)
-        await page.get_by_label("Duration", exact=True).select_option("Over 1 h")
-        await expect(page.get_by_text("No task fits")).to_be_visible()
-
-
-async def test_a_task_is_saved_as_json(browser: Browser, site: Site) -> None:
-    task = await site.send("echo")
-    async with console(browser, site.url, site.token) as (page, _):
-        await open_task(page, site, task)
-        async with page.expect_download() as saving:
-            await page.get_by_role("button", name="Export").click()
-        saved = await saving.value
-        assert saved.suggested_filename == f"task-{task}.json"
-        record = json.loads(Path(await saved.path()).read_text())
-    assert (record["head"]["id"], len(record["events"])) == (task, record["seq"])
