@@ -166,7 +166,13 @@ def test_an_agent_that_did_not_complete_is_refused_with_what_helps(
     column = own_column(tmp_path)
     column.state, column.why = f"TASK_STATE_{state}", why
     with pytest.raises(Refused, match=said):
-        check_shown("own:agent", column)
+        check_shown("own:agent", column, beside=False)
+
+
+def test_an_executor_that_a_crash_cut_off_is_shown_beside_the_sdk(tmp_path: Path) -> None:
+    column = own_column(tmp_path)
+    column.state, column.why = "TASK_STATE_FAILED", INTERRUPTED_TEXT
+    check_shown("own:executor", column, beside=True)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +202,7 @@ def test_steps_are_counted_by_their_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"events_lost": 1}, {"steps_done_again": 1}, {"webhooks_missing": 1}, {"seconds": None}],
+    [{"state": "failed"}, {"events_lost": 1}, {"steps_done_again": 1}, {"webhooks_missing": 1}, {"seconds": None}],
 )
 def test_a_loss_is_no_success(change: dict[str, object]) -> None:
     assert WHOLE.whole

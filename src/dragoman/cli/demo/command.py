@@ -76,9 +76,10 @@ def kill(
 
     The task has twenty steps; SIGKILL cuts step 11. If the official SDK is installed, its server and client do the same
     beside it, with the SDK's own database stores. It takes some 40 seconds. The exit status is 1 if Dragoman lost
-    anything, or did a finished step again.
+    anything, did a finished step again, or did not complete the task.
 
-    An agent, a graph or an executor of yours is shown instead of the steps, unless it needs keys or a network.
+    An agent, a graph or an executor of yours is shown instead of the steps, unless it needs keys or a network. An agent
+    has to continue after a crash, with restartable=True or steps.
 
     Examples:
       dragoman demo kill

@@ -66,7 +66,7 @@ class Contest:
                 hosts = ", ".join(sorted(network.wanted))
                 raise Refused(f"{self._plan.agent} needs a network: it called {hosts}, and the demo runs without one")
             if self._plan.agent:
-                check_shown(self._plan.agent, ours)
+                check_shown(self._plan.agent, ours, beside=len(columns) > 1)
             if not ours.killed:
                 raise Refused(f"{self._plan.agent} ended before the kill: give a smaller --after, or a longer task")
             return counted
@@ -122,11 +122,16 @@ class Contest:
             await asyncio.gather(*runs, return_exceptions=True)
 
 
-def check_shown(agent: str, ours: Column) -> None:
-    """Refuse an agent whose task did not complete. The message says what helps."""
+def check_shown(agent: str, ours: Column, *, beside: bool) -> None:
+    """Refuse an agent whose task did not complete. The message says what helps.
+
+    An executor that runs `beside` in a column of the SDK is shown, although no crash leaves its call to continue.
+    """
     if ours.state in ASKING:
         raise Refused(f"{agent} asks its caller, and the demo answers nothing: name an agent that ends by itself")
     if ours.why == INTERRUPTED_TEXT:
+        if beside:
+            return
         raise Refused(
             f"{agent} does not continue what a crash cut off: an agent in Python does with restartable=True or steps, "
             "an executor of the SDK never does"
@@ -138,7 +143,7 @@ def check_shown(agent: str, ours: Column) -> None:
 
 def _webhooks_missing(column: Column, webhooks: WebhookReceiver) -> int:
     """How many reports a column's server owes: one for each step of the demo's work, and one for the end."""
-    expected = {COMPLETED if not column.plan.agent else column.state or COMPLETED}
+    expected = {column.state if column.plan.agent and column.state in ENDED else COMPLETED}
     if not column.plan.agent:
         expected |= {f"step {number} of {STEPS}" for number in range(1, STEPS + 1)}
     return len(expected - webhooks.reports(column.name))

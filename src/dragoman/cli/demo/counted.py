@@ -23,6 +23,6 @@ class Counted(Struct, frozen=True, kw_only=True):
 
     @property
     def whole(self) -> bool:
-        """Whether nothing was lost or done again."""
+        """Whether the task completed, and nothing was lost or done again."""
         lost = self.events_lost or self.steps_done_again or self.webhooks_missing
-        return not lost and self.seconds is not None
+        return not lost and self.state == "completed" and self.seconds is not None
