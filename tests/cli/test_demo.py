@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from dragoman.cli.demo.blocked import BlockedNetwork, is_secret
-from dragoman.cli.demo.column import Column, DemoPlan
-from dragoman.cli.demo.contest import Refused, check_shown
+from dragoman.cli.demo.column import DemoColumn, DemoPlan
+from dragoman.cli.demo.contest import DemoRefused, check_shown
 from dragoman.cli.demo.counted import Counted
 from dragoman.cli.demo.process import DemoProcess, ServerFailed, free_port
 from dragoman.cli.demo.screen import _joined, _rows
@@ -106,7 +106,7 @@ time.sleep(60)
 """
 
 
-class FakeColumn(Column):
+class FakeColumn(DemoColumn):
     """A column with servers of this module; its caller hears nothing."""
 
     module = ""
@@ -165,7 +165,7 @@ def test_an_agent_that_did_not_complete_is_refused_with_what_helps(
 ) -> None:
     column = own_column(tmp_path)
     column.state, column.why = f"TASK_STATE_{state}", why
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(DemoRefused, match=said):
         check_shown("own:agent", column, beside=False)
 
 

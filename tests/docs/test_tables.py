@@ -13,7 +13,7 @@ from dragoman.admin.usage import UsageLine
 from dragoman.agents.worker.wire import ACTIONS
 from dragoman.bindings.admin.routes import routes
 from dragoman.cli.a2a.commands.help import help_
-from dragoman.cli.topics import TOPICS, Section, Table, load_table, search_table, to_markdown, to_text
+from dragoman.cli.topics import TOPICS, Section, TopicTable, load_table, search_table, to_markdown, to_text
 from dragoman.cli.topics.admin_api import NOTES
 from dragoman.config import RESERVED_AGENT_IDS, AgentEntry, Price, settings
 from dragoman.config.agents import KINDS
@@ -198,7 +198,7 @@ def test_a_message_is_found_as_it_was_printed(tmp_path: Path) -> None:
 
 
 def test_a_table_for_a_terminal_has_neither_links_nor_marks() -> None:
-    table = Table(("A", "B", "Meaning"), (Section("one", (("`a|b`", "", "**See** [the `x`](y.md#z)."),)),))
+    table = TopicTable(("A", "B", "Meaning"), (Section("one", (("`a|b`", "", "**See** [the `x`](y.md#z)."),)),))
     assert to_text(table, 40) == "ONE\n\na|b\n    See the x."
     assert "| `a&#124;b` |  | **See**" in to_markdown(table)
 

@@ -38,7 +38,7 @@ AGENTS_MAX = 500
 """Most agents in a report."""
 
 
-class Step(Struct, frozen=True):
+class SeriesStep(Struct, frozen=True):
     """A span has `points` of `step_s`. An entry stays for twice as long."""
 
     step_s: int
@@ -55,7 +55,7 @@ class Step(Struct, frozen=True):
         return 2 * self.step_s * self.points * 1000
 
 
-STEPS: dict[Span, Step] = {"hour": Step(60, 60), "day": Step(900, 96), "month": Step(DAY_S, 30)}
+STEPS: dict[Span, SeriesStep] = {"hour": SeriesStep(60, 60), "day": SeriesStep(900, 96), "month": SeriesStep(DAY_S, 30)}
 
 
 class AgentTasks(Struct, array_like=True):
@@ -227,7 +227,7 @@ class Series:
             self._buckets.setdefault(key, Bucket({}, [])).add(found)
             self._unwritten[key] = step.ttl_ms
 
-    def _key(self, step: Step, at_ms: int) -> str:
+    def _key(self, step: SeriesStep, at_ms: int) -> str:
         return f"{step.prefix}{at_ms // 1000 // step.step_s:012d}/{self._holder}"
 
     def _now(self) -> dict[str, AgentTasks]:

@@ -10,7 +10,7 @@ from dragoman.admin.budgets import BudgetLine
 from dragoman.admin.overview import AgentLine, Stats, UpstreamLine, WorkerLine
 from dragoman.admin.switches import Switch
 from dragoman.admin.webhooks import DeliveryLine, PausedHostLine
-from dragoman.cli.admin.status import ServerState, ServerTrouble, StatusReport, find_troubles, report_text
+from dragoman.cli.admin.status import ServerState, ServerTrouble, TroubleReport, find_troubles, report_text
 from tests.cli.admin.site import dragoman, site
 
 NOTHING: dict[str, Any] = {
@@ -156,7 +156,7 @@ def test_each_trouble_has_its_cause_and_its_command(told: dict[str, Any], expect
 
 def test_a_cause_that_is_a_sentence_has_one_full_stop() -> None:
     trouble = ServerTrouble(level="fault", what="It fails", cause="No space.", command="df")
-    assert report_text(StatusReport(ok=False, troubles=(trouble,))) == "FAULT: It fails: No space.\n  df"
+    assert report_text(TroubleReport(ok=False, troubles=(trouble,))) == "FAULT: It fails: No space.\n  df"
 
 
 async def test_it_asks_the_server_and_ends_with_1_if_there_is_a_fault(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class ServerState(Struct, frozen=True, kw_only=True):
     longest_waiting_s: float = 0.0
 
 
-class StatusReport(Struct, frozen=True, kw_only=True):
+class TroubleReport(Struct, frozen=True, kw_only=True):
     """The troubles of a server, faults first. `ok`: there is no fault."""
 
     ok: bool
@@ -100,13 +100,13 @@ def status(place: TaskPlace, watch: bool, interval_s: float | None, form: str) -
         repeat(lambda: click.echo(report_text(_report(place))), interval_s)
 
 
-def _report(place: TaskPlace) -> StatusReport:
+def _report(place: TaskPlace) -> TroubleReport:
     _check_served(place)
     state = place.at_desk(_read_state, stored=False)
     found = sorted(
         find_troubles(state, _address(place), named=place.server is not None), key=lambda trouble: trouble.level
     )
-    return StatusReport(ok=all(each.level != "fault" for each in found), troubles=tuple(found))
+    return TroubleReport(ok=all(each.level != "fault" for each in found), troubles=tuple(found))
 
 
 def _check_served(place: TaskPlace) -> None:
@@ -257,7 +257,7 @@ def _no_worker(line: "WorkerLine", address: str) -> ServerTrouble:
     )
 
 
-def report_text(report: StatusReport) -> str:
+def report_text(report: TroubleReport) -> str:
     """The troubles for people, each with its cause and its command."""
     lines = []
     for trouble in report.troubles:

@@ -38,7 +38,7 @@ class DemoPlan(Struct, frozen=True, kw_only=True):
     store: str = ""
 
 
-class Column:
+class DemoColumn:
     """What is the same in all columns: what was seen, and the kill. Subclasses have the servers and the caller."""
 
     def __init__(self, name: str, title: str, plan: DemoPlan, folder: Path, environment: Mapping[str, str]) -> None:

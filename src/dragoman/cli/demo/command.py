@@ -89,7 +89,7 @@ def kill(
     import asyncio
 
     from dragoman.cli.demo.column import DemoPlan
-    from dragoman.cli.demo.contest import Contest, Refused
+    from dragoman.cli.demo.contest import Contest, DemoRefused
     from dragoman.cli.demo.process import ServerFailed
     from dragoman.cli.demo.screen import Screen
 
@@ -114,7 +114,7 @@ def kill(
         counted = asyncio.run(_run(Contest(plan, beside_sdk=beside_sdk, screen=screen)))
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
-    except (ServerFailed, Refused) as error:
+    except (ServerFailed, DemoRefused) as error:
         raise click.ClickException(str(error)) from error
     if as_json:
         print_json(counted)

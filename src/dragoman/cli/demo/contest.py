@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from dragoman.cli.demo.blocked import BlockedNetwork, is_secret
-from dragoman.cli.demo.column import COMPLETED, ENDED, Column, DemoPlan
+from dragoman.cli.demo.column import COMPLETED, ENDED, DemoColumn, DemoPlan
 from dragoman.cli.demo.counted import Counted
 from dragoman.cli.demo.dragoman_column import SETTINGS, DragomanColumn
 from dragoman.cli.demo.process import ServerFailed
@@ -32,7 +32,7 @@ WEBHOOKS_S = 10.0
 """How long is waited for reports that are under way."""
 
 
-class Refused(Exception):
+class DemoRefused(Exception):
     """The user's agent cannot be shown. The message says why."""
 
 
@@ -45,7 +45,7 @@ class Contest:
         self._screen = screen
 
     async def run(self) -> Sequence[Counted]:
-        """Run all columns, ours first. Raises ServerFailed if ours fails; Refused for an agent that cannot be shown."""
+        """Run all columns, ours first. Raises ServerFailed if ours fails, DemoRefused if the agent cannot be shown."""
         async with AsyncExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-demo-")))
             webhooks = stack.enter_context(WebhookReceiver())
@@ -53,7 +53,7 @@ class Contest:
             environment = self._environment(network)
             (folder / SETTINGS).touch()
             ours = DragomanColumn(self._plan, folder, environment)
-            columns: list[Column] = [ours]
+            columns: list[DemoColumn] = [ours]
             if self._beside_sdk:
                 columns.append(SdkColumn(self._plan, folder, environment))
             for column in columns:
@@ -64,11 +64,13 @@ class Contest:
             counted = [_count(column, webhooks) for column in columns]
             if network.wanted and ours.state != COMPLETED:
                 hosts = ", ".join(sorted(network.wanted))
-                raise Refused(f"{self._plan.agent} needs a network: it called {hosts}, and the demo runs without one")
+                raise DemoRefused(
+                    f"{self._plan.agent} needs a network: it called {hosts}, and the demo runs without one"
+                )
             if self._plan.agent:
                 check_shown(self._plan.agent, ours, beside=len(columns) > 1)
             if not ours.killed:
-                raise Refused(f"{self._plan.agent} ended before the kill: give a smaller --after, or a longer task")
+                raise DemoRefused(f"{self._plan.agent} ended before the kill: give a smaller --after, or a longer task")
             return counted
 
     def _environment(self, network: BlockedNetwork) -> Mapping[str, str]:
@@ -80,9 +82,9 @@ class Contest:
         }
         return kept | network.variables
 
-    async def _start(self, columns: Sequence[Column]) -> list[Column]:
+    async def _start(self, columns: Sequence[DemoColumn]) -> list[DemoColumn]:
         """Start the servers of all columns. Returns the columns whose servers run; ours is one, or it raises."""
-        started: list[Column] = []
+        started: list[DemoColumn] = []
         errors = await asyncio.gather(*(column.start() for column in columns), return_exceptions=True)
         for column, error in zip(columns, errors, strict=True):
             if error is None:
@@ -94,7 +96,7 @@ class Contest:
                 raise error
         return started
 
-    async def _run_all(self, columns: Sequence[Column], webhooks: WebhookReceiver) -> None:
+    async def _run_all(self, columns: Sequence[DemoColumn], webhooks: WebhookReceiver) -> None:
         """Run ours to its end, and give the others as long, and a little more once they run again."""
         runs = [asyncio.create_task(column.run(webhooks.url(column.name))) for column in columns]
         try:
@@ -122,26 +124,26 @@ class Contest:
             await asyncio.gather(*runs, return_exceptions=True)
 
 
-def check_shown(agent: str, ours: Column, *, beside: bool) -> None:
+def check_shown(agent: str, ours: DemoColumn, *, beside: bool) -> None:
     """Refuse an agent whose task did not complete. The message says what helps.
 
     An executor that runs `beside` in a column of the SDK is shown, although no crash leaves its call to continue.
     """
     if ours.state in ASKING:
-        raise Refused(f"{agent} asks its caller, and the demo answers nothing: name an agent that ends by itself")
+        raise DemoRefused(f"{agent} asks its caller, and the demo answers nothing: name an agent that ends by itself")
     if ours.why == INTERRUPTED_TEXT:
         if beside:
             return
-        raise Refused(
+        raise DemoRefused(
             f"{agent} does not continue what a crash cut off: an agent in Python does with restartable=True or steps, "
             "an executor of the SDK never does"
         )
     if ours.state in ENDED and ours.state != COMPLETED:
         why = printable(f"{ours.why or ours.state} {ours.last_words}")
-        raise Refused(f"{agent} did not complete in the demo, without keys and a network: {why}")
+        raise DemoRefused(f"{agent} did not complete in the demo, without keys and a network: {why}")
 
 
-def _webhooks_missing(column: Column, webhooks: WebhookReceiver) -> int:
+def _webhooks_missing(column: DemoColumn, webhooks: WebhookReceiver) -> int:
     """How many reports a column's server owes: one for each step of the demo's work, and one for the end."""
     expected = {column.state if column.plan.agent and column.state in ENDED else COMPLETED}
     if not column.plan.agent:
@@ -149,7 +151,7 @@ def _webhooks_missing(column: Column, webhooks: WebhookReceiver) -> int:
     return len(expected - webhooks.reports(column.name))
 
 
-def _count(column: Column, webhooks: WebhookReceiver) -> Counted:
+def _count(column: DemoColumn, webhooks: WebhookReceiver) -> Counted:
     steps, counted = column.steps, not column.plan.agent
     return Counted(
         name=column.name,

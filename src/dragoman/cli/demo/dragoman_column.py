@@ -5,7 +5,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from dragoman import __version__
-from dragoman.cli.demo.column import Column, DemoPlan
+from dragoman.cli.demo.column import DemoColumn, DemoPlan
 from dragoman.cli.demo.process import DemoProcess, ServerFailed
 from dragoman.client import ArtifactUpdate, PushConfig, StatusUpdate, Task, Update, connect
 from dragoman.client.connection import Connection
@@ -24,7 +24,7 @@ REPLICAS = ("--replica-lease-s", "5", "--replica-beat-s", "1")
 """Shorter than by default, so that nobody waits long for the take-over."""
 
 
-class DragomanColumn(Column):
+class DragomanColumn(DemoColumn):
     """Servers of Dragoman, and a caller who uses its client."""
 
     def __init__(self, plan: DemoPlan, folder: Path, environment: Mapping[str, str]) -> None:
@@ -33,14 +33,14 @@ class DragomanColumn(Column):
 
     @property
     def settings(self) -> str:
-        """See Column."""
+        """See DemoColumn."""
         server = (
             f"dragoman serve, {len(self.ports)} times on PostgreSQL" if self.plan.store else "dragoman serve on SQLite"
         )
         return f"{server}; dragoman.client, as it is"
 
     def make_server(self, number: int, port: int) -> DemoProcess:
-        """See Column."""
+        """See DemoColumn."""
         store = self.plan.store or f"sqlite:///{self.folder / 'dragoman.db'}"
         arguments: tuple[str, ...] = (
             "serve",
@@ -59,7 +59,7 @@ class DragomanColumn(Column):
         return DemoProcess("dragoman", arguments, self.environment, self.folder / f"dragoman-{number}.log")
 
     async def follow(self, webhook: str) -> None:
-        """See Column. The client resumes by itself."""
+        """See DemoColumn. The client resumes by itself."""
         try:
             await self._follow(webhook)
         except A2AError as error:

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from dragoman.cli.demo.column import Column
+from dragoman.cli.demo.column import DemoColumn
 from dragoman.cli.demo.counted import Counted
 from dragoman.cli.demo.steps import STEPS
 
@@ -35,7 +35,7 @@ class Screen:
         self._console = Console(quiet=quiet, highlight=False)
 
     @contextmanager
-    def showing(self, columns: Sequence[Column]) -> Iterator[None]:
+    def showing(self, columns: Sequence[DemoColumn]) -> Iterator[None]:
         """Show the columns as they are, until the block ends."""
         for column in columns:
             self._console.print(Text.assemble((column.title, "bold"), f": {column.settings}"))
@@ -67,12 +67,12 @@ class Screen:
             table.add_row(label, *texts)
         self._console.print(table)
 
-    async def _print_lines(self, columns: Sequence[Column], printed: dict[str, int]) -> None:
+    async def _print_lines(self, columns: Sequence[DemoColumn], printed: dict[str, int]) -> None:
         while True:
             self._print_new(columns, printed)
             await asyncio.sleep(1 / FRAMES_PER_S)
 
-    def _print_new(self, columns: Sequence[Column], printed: dict[str, int]) -> None:
+    def _print_new(self, columns: Sequence[DemoColumn], printed: dict[str, int]) -> None:
         width = max(len(column.title) for column in columns)
         for column in columns:
             for at_s, text in column.lines[printed[column.name] :]:
@@ -80,7 +80,7 @@ class Screen:
             printed[column.name] = len(column.lines)
 
 
-def _side_by_side(columns: Sequence[Column]) -> Table:
+def _side_by_side(columns: Sequence[DemoColumn]) -> Table:
     grid = Table.grid(expand=True)
     for _ in columns:
         grid.add_column(ratio=1)
@@ -88,7 +88,7 @@ def _side_by_side(columns: Sequence[Column]) -> Table:
     return grid
 
 
-def _panel(column: Column) -> Panel:
+def _panel(column: DemoColumn) -> Panel:
     lines = _joined(column.lines)[-LINES:]
     text = Text("\n".join(lines + [""] * (LINES - len(lines))), no_wrap=True, overflow="ellipsis")
     text.highlight_regex(r"kill -9.*", "bold red")

@@ -37,7 +37,7 @@ ENDED = (
 )
 
 
-class Caller:
+class SdkCaller:
     """A call, and what came of it."""
 
     def __init__(self, client: Client) -> None:
@@ -97,7 +97,7 @@ async def main() -> None:
     """Call the agent."""
     url, webhook, text = sys.argv[1:]
     client = await create_client(url, ClientConfig(streaming=True))
-    await Caller(client).work(webhook, text)
+    await SdkCaller(client).work(webhook, text)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from dragoman.cli.demo.column import Column, DemoPlan
+from dragoman.cli.demo.column import DemoColumn, DemoPlan
 from dragoman.cli.demo.process import DemoProcess
 
 NEEDED = ("a2a.server.cluster", "sqlalchemy", "aiosqlite", "uvicorn", "starlette", "sse_starlette")
@@ -39,7 +39,7 @@ def sdk_version() -> str:
         return ""
 
 
-class SdkColumn(Column):
+class SdkColumn(DemoColumn):
     """Servers of the official SDK, and a caller who uses its client."""
 
     def __init__(self, plan: DemoPlan, folder: Path, environment: Mapping[str, str]) -> None:
@@ -48,7 +48,7 @@ class SdkColumn(Column):
 
     @property
     def settings(self) -> str:
-        """See Column."""
+        """See DemoColumn."""
         place = f"{len(self.ports)} servers on PostgreSQL" if self.plan.store else "one server on SQLite"
         return (
             f"{place}, with VersionedDatabaseTaskStore, DatabaseTaskEventStream, DatabasePushNotificationConfigStore "
@@ -56,14 +56,14 @@ class SdkColumn(Column):
         )
 
     def make_server(self, number: int, port: int) -> DemoProcess:
-        """See Column."""
+        """See DemoColumn."""
         database = self.plan.store or f"sqlite:///{self.folder / 'sdk.db'}"
         arguments = (self.url, str(port), database, *((self.plan.agent,) if self.plan.agent else ()))
         log = self.folder / f"sdk-{number}.log"
         return DemoProcess("dragoman.cli.demo.sdk_server", arguments, self.environment, log)
 
     async def follow(self, webhook: str) -> None:
-        """See Column."""
+        """See DemoColumn."""
         arguments = (self.url, webhook, self.plan.text)
         client = DemoProcess(
             "dragoman.cli.demo.sdk_client", arguments, self.environment, self.folder / "sdk-client.log"
@@ -81,7 +81,7 @@ class SdkColumn(Column):
         await self.back.wait()
 
     async def stop(self) -> None:
-        """See Column."""
+        """See DemoColumn."""
         if self._client is not None:
             await self._client.stop()
         await super().stop()

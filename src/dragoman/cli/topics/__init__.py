@@ -13,9 +13,9 @@ from itertools import groupby
 
 from msgspec import Struct
 
-from dragoman.cli.topics.table import Section, Table
+from dragoman.cli.topics.table import Section, TopicTable
 
-__all__ = ["TOPICS", "Section", "Table", "Topic", "load_table", "search_table", "to_markdown", "to_text"]
+__all__ = ["TOPICS", "Section", "Topic", "TopicTable", "load_table", "search_table", "to_markdown", "to_text"]
 
 
 class Topic(Struct, frozen=True):
@@ -86,18 +86,18 @@ LITERALS_MIN = 12
 """So many characters of a message have to be fixed for the message to be found by its form."""
 
 
-def load_table(name: str) -> Table:
+def load_table(name: str) -> TopicTable:
     """Make the table of a topic. Raises KeyError if there is no such topic."""
     topic = TOPICS[name]
     if topic.columns:
         text = (files(__package__) / f"{name}.txt").read_text(encoding="utf-8")
-        return Table(topic.columns, tuple(_sections(text, len(topic.columns), literal=name == "messages")))
+        return TopicTable(topic.columns, tuple(_sections(text, len(topic.columns), literal=name == "messages")))
     made = import_module(f"{__package__}.{name.replace('-', '_')}").make_table()
-    assert isinstance(made, Table)
+    assert isinstance(made, TopicTable)
     return made
 
 
-def search_table(table: Table, text: str) -> Table:
+def search_table(table: TopicTable, text: str) -> TopicTable:
     """The rows that have `text` in them, in any case, and those of a section with `text` in its title.
 
     A row of a message also fits if `text` has that message in it or, where nothing fits so, only its beginning.
@@ -110,11 +110,11 @@ def search_table(table: Table, text: str) -> Table:
             for section in table.sections
         )
         if sections := tuple(section for section in found if section.rows):
-            return Table(table.columns, sections)
-    return Table(table.columns, ())
+            return TopicTable(table.columns, sections)
+    return TopicTable(table.columns, ())
 
 
-def to_markdown(table: Table) -> str:
+def to_markdown(table: TopicTable) -> str:
     """The table as Markdown, each section below its heading."""
     head = f"| {' | '.join(table.columns)} |\n|{'---|' * len(table.columns)}\n"
     return "\n".join(
@@ -125,7 +125,7 @@ def to_markdown(table: Table) -> str:
     )
 
 
-def to_text(table: Table, width: int) -> str:
+def to_text(table: TopicTable, width: int) -> str:
     """The table for a terminal of that width: the last column of each row is a paragraph below the others."""
     return "\n\n".join(
         "\n\n".join([*([section.title.upper()] if section.title else []), *_paragraphs(section.rows, width)])

@@ -4,7 +4,7 @@ from msgspec.structs import fields
 
 from dragoman.admin.question import PREFIX, AnyQuestion
 from dragoman.bindings.admin.routes import routes
-from dragoman.cli.topics.table import Section, Table
+from dragoman.cli.topics.table import Section, TopicTable
 
 NOTES = {
     "GET /tasks/{id}": "Where it stands, how its first message begins, its artifacts, usage, and `acting`.",
@@ -83,10 +83,10 @@ NOTES = {
 """What summaries leave out, by method and path below the prefix."""
 
 
-def make_table() -> Table:
+def make_table() -> TopicTable:
     """Each request with the fields of its query or body, and its name in the audit trail."""
     rows = (*map(_row, routes()), (f"`GET {PREFIX}/openapi.json`", "Describe all of this in OpenAPI 3.1."))
-    return Table(("Request", "What it does"), (Section("", rows),))
+    return TopicTable(("Request", "What it does"), (Section("", rows),))
 
 
 def _row(route: AnyQuestion) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import inspect
 
 from dragoman import client
 from dragoman.cli.topics.members import member_rows
-from dragoman.cli.topics.table import Section, Table
+from dragoman.cli.topics.table import Section, TopicTable
 from dragoman.model.errors import A2AError, InvalidAgentResponse
 from dragoman.net.errors import BadUrl
 
@@ -16,7 +16,7 @@ ERRORS = (
 )
 
 
-def make_table() -> Table:
+def make_table() -> TopicTable:
     """What can be called on an agent and a conversation, the settings of `connect`, and the errors."""
     sections = (
         Section("An agent", member_rows(client.Connection, "agent")),
@@ -24,7 +24,7 @@ def make_table() -> Table:
         Section("Settings", tuple(map(_row, SETTINGS))),
         Section("Errors", tuple(map(_row, ERRORS))),
     )
-    return Table(("Name", "Meaning"), sections)
+    return TopicTable(("Name", "Meaning"), sections)
 
 
 def _row(kind: type) -> tuple[str, ...]:

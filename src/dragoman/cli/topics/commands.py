@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import click
 
-from dragoman.cli.topics.table import Section, Table
+from dragoman.cli.topics.table import Section, TopicTable
 
 
-def make_table() -> Table:
+def make_table() -> TopicTable:
     """Each command with its arguments and the first paragraph of its help."""
     from dragoman.cli import main
 
-    return Table(("Command", "What it does"), (Section("", tuple(_rows(main, "dragoman"))),))
+    return TopicTable(("Command", "What it does"), (Section("", tuple(_rows(main, "dragoman"))),))
 
 
 def _rows(group: click.Group, path: str) -> Iterator[tuple[str, ...]]:

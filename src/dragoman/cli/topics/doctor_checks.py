@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable
 
-from dragoman.cli.topics.table import Section, Table
+from dragoman.cli.topics.table import Section, TopicTable
 from dragoman.doctor.checks import CHECKS
 from dragoman.doctor.checks.behavior import BEHAVIOR_CHECKS
 from dragoman.doctor.finding import Check
 
 
-def make_table() -> Table:
+def make_table() -> TopicTable:
     """Each check with its rule and with what the doctor advises where an agent breaks it."""
     active = frozenset(check.name for check in BEHAVIOR_CHECKS)
-    return Table(
+    return TopicTable(
         ("Check", "Rule", "What the agent should do"),
         (
             Section("Without a message", _rows(check for check in CHECKS if check.name not in active)),

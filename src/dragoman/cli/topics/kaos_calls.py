@@ -7,16 +7,16 @@ import inspect
 from importlib import import_module
 
 from dragoman.cli.topics.members import member_rows
-from dragoman.cli.topics.table import Section, Table
+from dragoman.cli.topics.table import Section, TopicTable
 
 PACKAGE = "dragoman.kaos"
 ERRORS = ("AgentUnavailable", "AgentTimedOut", "TaskFailed", "RemoteAgentError")
 
 
-def make_table() -> Table:
+def make_table() -> TopicTable:
     """The methods of a manager, and the errors from the narrowest to their base."""
     kaos = import_module(PACKAGE)
     errors = tuple((f"`{name}`", " ".join((inspect.getdoc(getattr(kaos, name)) or "").split())) for name in ERRORS)
     calls = member_rows(kaos.TaskManager, "manager")
     sections = Section("Task managers", calls), Section("Errors of RemoteAgent", errors)
-    return Table(("Call or error", "Meaning"), sections)
+    return TopicTable(("Call or error", "Meaning"), sections)

@@ -1,12 +1,12 @@
 """The operations of A2A in both versions, from the tables by which requests are read."""
 
-from dragoman.cli.topics.table import Section, Table
+from dragoman.cli.topics.table import Section, TopicTable
 from dragoman.dialects.operations import OperationRow
 from dragoman.dialects.v03.operations import TABLE as OPERATIONS_03
 from dragoman.dialects.v1.operations import TABLE as OPERATIONS
 
 
-def make_table() -> Table:
+def make_table() -> TopicTable:
     """Each operation with its names and paths."""
     rows = []
     for operation, row in OPERATIONS.items():
@@ -15,7 +15,7 @@ def make_table() -> Table:
         meaning = f"`{_request(row)}`; in 0.3 `{old.method}`, `{_request(old)}`{over_grpc}"
         rows.append((f"`{row.method}`", meaning))
     columns = ("Method in 1.0, also over gRPC", "HTTP+JSON in 1.0; method, HTTP+JSON and gRPC in 0.3")
-    return Table(columns, (Section("", tuple(rows)),))
+    return TopicTable(columns, (Section("", tuple(rows)),))
 
 
 def _request(row: OperationRow) -> str:

@@ -1,13 +1,13 @@
 """The settings of the server, from their declarations."""
 
-from dragoman.cli.topics.table import Section, Table
+from dragoman.cli.topics.table import Section, TopicTable
 from dragoman.config import Setting, settings
 
 
-def make_table() -> Table:
+def make_table() -> TopicTable:
     """All settings in the order of their declaration."""
     columns = ("Setting", "Variable", "Flag", "Default", "Meaning")
-    return Table(columns, (Section("", tuple(map(_row, settings()))),))
+    return TopicTable(columns, (Section("", tuple(map(_row, settings()))),))
 
 
 def _row(setting: Setting) -> tuple[str, ...]:

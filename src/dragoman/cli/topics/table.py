@@ -10,7 +10,7 @@ class Section(Struct, frozen=True):
     rows: tuple[tuple[str, ...], ...]
 
 
-class Table(Struct, frozen=True):
+class TopicTable(Struct, frozen=True):
     """A table. Each row has a cell for each column; the last one is prose."""
 
     columns: tuple[str, ...]

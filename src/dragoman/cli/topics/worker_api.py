@@ -6,16 +6,16 @@ import re
 from msgspec.structs import fields
 
 from dragoman.agents.worker.wire import ACTIONS, ActionRow
-from dragoman.cli.topics.table import Section, Table
+from dragoman.cli.topics.table import Section, TopicTable
 
 INTRODUCED = re.compile(r"^`([a-z-]+)`: (.+?)$", re.DOTALL)
 """The docstring of a request: the action that it is for first of all, and what that does."""
 
 
-def make_table() -> Table:
+def make_table() -> TopicTable:
     """Each action that workers in any language may call, with the fields of its request."""
     rows = tuple(_row(action, row) for action, row in ACTIONS.items() if row.summary)
-    return Table(("Action", "Fields", "Meaning"), (Section("", rows),))
+    return TopicTable(("Action", "Fields", "Meaning"), (Section("", rows),))
 
 
 def _row(action: str, row: ActionRow) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ Change = Callable[[Operator, BulkRequest, str], Awaitable[bool]]
 """Changes one task; returns False if its state does not fit any more. Raises A2AError, StoreError, OutcomeUnknown."""
 
 
-class Beat(Struct, frozen=True):
+class JobBeat(Struct, frozen=True):
     """A job as its process wrote it at a time."""
 
     job: BulkJob
@@ -84,7 +84,7 @@ class BulkRunner:
         self._waiting: asyncio.Queue[BulkWork] = asyncio.Queue()
         self._jobs: dict[str, BulkJob] = {}
         """The jobs of this process that go on, or whose end is not told yet, by key."""
-        self._told: dict[str, Beat] = {}
+        self._told: dict[str, JobBeat] = {}
         """What was told of each of them last."""
         self._telling = asyncio.Lock()
         """Else an earlier word about a job might be written after its last one."""
@@ -139,7 +139,7 @@ class BulkRunner:
         known = self._jobs.get(entry.key)
         if known is not None:
             return known
-        beat = decode_entry(entry, Beat)
+        beat = decode_entry(entry, JobBeat)
         if beat is None:
             return None
         lost = beat.job.open and self._clock.now_ms() - beat.at_ms > BEAT_LOST_MS
@@ -257,7 +257,7 @@ class BulkRunner:
             if job is None:
                 return
             if told is None or job is not told.job or now_ms - told.at_ms >= BEAT_MS:
-                beat = Beat(job, now_ms)
+                beat = JobBeat(job, now_ms)
                 await self._shared.put(key, msgspec.msgpack.encode(beat), KEPT_MS)
                 self._told[key] = beat
             if not job.open:
