@@ -50,6 +50,7 @@ class Spawner:
         self._settings = settings
         self._parent = os.getpid()
         self._prctl = ctypes.CDLL(None, use_errno=True).prctl if LINUX else None
+        self._wakes, self._wakened = socket.socketpair()  # kept here: a signal may still write to it in `end`
         self._programs: dict[int, StartedProgram] = {}
         self._starting: dict[int, StartedProgram] = {}
         self._poll = select.poll()
@@ -58,21 +59,20 @@ class Spawner:
 
     def serve(self) -> None:
         """Serve orders until the server is gone."""
-        wakes, wakened = socket.socketpair()
-        for end in (wakes, wakened):
+        for end in (self._wakes, self._wakened):
             end.setblocking(False)
-        signal.set_wakeup_fd(wakened.fileno(), warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._wakened.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # it ends when its server does, not before
             signal.signal(number, signal.SIG_IGN)
         self._poll.register(self._link.fileno(), select.POLLIN)
-        self._poll.register(wakes.fileno(), select.POLLIN)
+        self._poll.register(self._wakes.fileno(), select.POLLIN)
         self._tell(ready=True)
         kept, fds = b"", array.array("i")
         while True:
             for fd, _ in self._poll.poll():
-                if fd == wakes.fileno():
-                    wakes.recv(4096)
+                if fd == self._wakes.fileno():
+                    self._wakes.recv(4096)
                     self._check_exits()
                 elif fd in self._starting:
                     self._report_start(fd)
