@@ -16,7 +16,7 @@ from dragoman import Part
 from dragoman.agents.adapters import adapt, framework_of, own_id
 from dragoman.agents.python.factory import FactoryAgent
 from dragoman.config import agent_id_fault
-from dragoman.model.task import TaskState
+from dragoman.model.task import Task, TaskState
 from dragoman.testing import ClientFixture, run
 from tests.frameworks.completions import Answer, Call
 from tests.frameworks.conftest import MODELLED
@@ -153,6 +153,16 @@ async def test_tasks_at_the_same_time_share_nothing(kit: Kit, dragoman_client: C
     assert seconds == ["Three"]
     assert ("First" in first, "Second" in first) == (True, False)
     assert ("First" in other, "Second" in other) == (False, True)
+
+
+async def test_text_files_of_any_kind_reach_the_model(kit: Kit, dragoman_client: ClientFixture) -> None:
+    file = Part(raw=b"city,people", media_type="text/csv", filename="cities.csv")
+    with kit.model("Two columns") as model:
+        async with dragoman_client(served(kit.agent(model))) as connection:
+            task = await connection.send([Part(text="Read this"), file])
+        assert isinstance(task, Task)
+        assert task.status.state is TaskState.COMPLETED
+        assert "city,people" in model.said()[-1]
 
 
 async def test_pictures_reach_the_model(kit: Kit) -> None:

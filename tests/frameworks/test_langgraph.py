@@ -459,7 +459,7 @@ async def test_cancel_stops_the_node(dragoman_client: ClientFixture) -> None:
 @pytest.mark.parametrize(
     ("saver", "ok", "what"),
     [
-        (None, True, "its checkpoints are in the store: a task goes on after a restart or a crash"),
+        (None, True, "its checkpoints are in the store: a task continues after a restart or a crash"),
         (InMemorySaver, True, "its checkpointer is in memory: a task that waits is run again from its start"),
         (lambda: SqliteSaver(sqlite3.connect(":memory:")), False, "its checkpointer SqliteSaver is not asynchronous"),
     ],
@@ -476,7 +476,7 @@ async def test_a_check_reads_a_durable_checkpointer() -> None:
     async with AsyncSqliteSaver.from_conn_string(":memory:") as saver:
         *_, finding = [finding async for finding in served(trip([], saver)).check()]
     assert finding.ok
-    assert "goes on after a restart" in finding.what
+    assert "continues after a restart" in finding.what
 
 
 async def test_a_check_says_that_a_graph_has_no_checkpointer_at_all() -> None:

@@ -48,7 +48,7 @@ def adapt(value: Any, agent_id: str) -> Agent:
         name=name_of(value),
         description=str(value.description or getattr(value, "role", None) or instructions),
         tools=_tools(value),
-        input_modes=("text/plain", "application/json", "image/*", "audio/*", "video/*", "application/pdf"),
+        file_modes=("image/*", "audio/*", "video/*", "application/pdf"),
     )
 
 

@@ -69,7 +69,7 @@ def adapt(value: Any, agent_id: str) -> Agent:
         name=name_of(value),
         description="; ".join(task.description for task in value.tasks) if crew else value.goal,
         tools=tools,
-        input_modes=("text/plain", "application/json"),
+        file_modes=(),
     )
     return agent
 

@@ -68,7 +68,7 @@ def adapt(value: Any, agent_id: str, *, session: Literal["none"] | None = None) 
         name=name_of(value),
         description=root.description or _instruction(root),
         tools=_tools(root),
-        input_modes=("text/plain", "application/json", "image/*", "audio/*", "video/*", "application/pdf"),
+        file_modes=("image/*", "audio/*", "video/*", "application/pdf"),
     )
     if runner is not value and session is None:
         agent.traits = replace(agent.traits, sessions=True)

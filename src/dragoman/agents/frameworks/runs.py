@@ -174,6 +174,9 @@ REPLAYED = " "
 SKILL = "answer"
 """The one skill of a framework's agent: it takes any message."""
 
+TEXT_MODES = ("text/plain", "text/*", "application/json")
+"""The types of parts that every framework is given as text: see `conversation.plain_message`."""
+
 COALESCE_S = 0.03
 """How long tokens are gathered into one chunk, in seconds."""
 
@@ -239,15 +242,18 @@ def build_agent(
     name: str | None = None,
     description: str = "",
     tools: Iterable[str] = (),
-    input_modes: Iterable[str] = ("text/plain", "application/json", "image/*"),
+    file_modes: Iterable[str] = ("image/*",),
     output_modes: Iterable[str] = ("text/plain", "application/json"),
 ) -> Agent:
-    """Make an agent that runs each task by what `start_run` makes for it. The tools become tags of its skill."""
+    """Make an agent that runs each task by what `start_run` makes for it. The tools become tags of its skill.
+
+    It accepts `TEXT_MODES`, which `conversation` turns into text, and files of the types `file_modes`.
+    """
     agent = Agent(
         agent_id,
         name=name or agent_id,
         description=shorten(description) or name or agent_id,
-        input_modes=input_modes,
+        input_modes=(*TEXT_MODES, *file_modes),
         output_modes=output_modes,
     )
 

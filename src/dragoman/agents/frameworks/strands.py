@@ -61,7 +61,7 @@ def adapt(value: Any, agent_id: str) -> Agent:
         name=name_of(value),
         description=value.description or value.system_prompt or "",
         tools=value.tool_registry.registry,
-        input_modes=("text/plain", "application/json", "image/*", "application/pdf"),
+        file_modes=("image/*", "application/pdf"),
     )
 
 

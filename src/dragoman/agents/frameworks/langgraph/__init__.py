@@ -72,9 +72,7 @@ def adapt(value: Any, agent_id: str, *, checkpointer: Literal["none"] | None = N
         agent_id,
         lambda ctx: GraphRun(keys, ctx, lambda: find_threads(ctx)),
         name=name_of(value),
-        input_modes=("text/plain", "application/json", "image/*")
-        if MESSAGES in keys
-        else ("text/plain", "application/json"),
+        file_modes=("image/*",) if MESSAGES in keys else (),
     )
     if not remembers and checkpointer != "none":
         agent.traits = replace(agent.traits, restartable=True, checkpoints=True)
@@ -90,7 +88,7 @@ async def _check(graph: Any, keys: Mapping[str, Any], *, stored: bool) -> AsyncI
     again = "a task that waits is run again from its start after a restart"
     saver = type(graph.checkpointer).__name__
     if stored:
-        yield CheckResult(True, "its checkpoints are in the store: a task goes on after a restart or a crash")
+        yield CheckResult(True, "its checkpoints are in the store: a task continues after a restart or a crash")
     elif graph.checkpointer in (None, False, True):
         yield CheckResult(True, f"the graph has no checkpointer: {again}")
     elif saver in ("InMemorySaver", "MemorySaver"):
@@ -106,4 +104,6 @@ async def _check(graph: Any, keys: Mapping[str, Any], *, stored: bool) -> AsyncI
             fix = f"check that its database exists; if it does, {OPENED_IN_LOOP}"
             yield CheckResult(False, f"its checkpointer {saver} cannot be read: {error}", fix)
         else:
-            yield CheckResult(True, f"its checkpointer {saver} can be read: a task that waits goes on after a restart")
+            yield CheckResult(
+                True, f"its checkpointer {saver} can be read: a task that waits continues after a restart"
+            )
