@@ -11,7 +11,7 @@ import pytest
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import interrupt
+from langgraph.types import Send, interrupt
 from msgspec.structs import replace
 
 from dragoman.agents.frameworks.langgraph import adapt
@@ -27,7 +27,7 @@ from tests.frameworks.conversations import send
 from tests.frameworks.errands import WORDS
 from tests.frameworks.kills import Ledger, killed_often
 from tests.frameworks.kit import served
-from tests.frameworks.restarts import handed_over, worked
+from tests.frameworks.restarts import handed_over, restarted, worked
 from tests.kit.processes import ServerProcess
 from tests.soak import times
 
@@ -166,6 +166,51 @@ def asking(done: list[str]) -> Any:
         return {"messages": [AIMessage(f"{interrupt('Who?')} it is, after {len(state['messages'])}")]}
 
     return StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile()
+
+
+class Booked(TypedDict, total=False):
+    day: str
+
+
+def book(state: Booked) -> Booked:
+    return {"day": interrupt("Which day?")}
+
+
+def booking(node: str = "book", *, inner: str = "", sends: bool = False, checkpointer: Any = None) -> Any:
+    """A graph that asks in a node of that name, also within a subgraph, or when it is sent there."""
+    graph = StateGraph(Booked)
+    if inner:
+        graph.add_node(node, StateGraph(Booked).add_node(inner, book).add_edge(START, inner).compile())
+    else:
+        graph.add_node(node, book)
+    if sends:
+        graph.add_conditional_edges(START, lambda state: [Send(node, state)])
+    else:
+        graph.add_edge(START, node)
+    return graph.compile(checkpointer)
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize(
+    ("before", "after", "missing"),
+    [
+        ({"node": "book"}, {"node": "reserve"}, "book"),
+        ({"node": "book", "sends": True}, {"node": "reserve", "sends": True}, "book"),
+        ({"node": "trip", "inner": "book"}, {"node": "trip", "inner": "reserve"}, "book"),
+        ({"node": "trip", "inner": "book"}, {"node": "trip", "inner": "book", "sends": True}, ""),
+    ],
+)
+async def test_a_task_whose_node_is_gone_fails_and_says_which(
+    before: dict[str, Any], after: dict[str, Any], missing: str, own: bool, tmp_path: Path
+) -> None:
+    saver, made = InMemorySaver() if own else None, iter((before, after))
+    task = await restarted(tmp_path, lambda: served(booking(**next(made), checkpointer=saver)), "A table", "Friday")
+    if not missing:
+        assert task.status.state is TaskState.COMPLETED
+        return
+    assert task.status.state is TaskState.FAILED
+    assert task.status.message is not None
+    assert f"the node {missing} as the next one is recorded, but a graph without it came" in task.status.message.text
 
 
 async def test_a_thread_that_waits_is_left_alone_until_its_task_has_ended(dragoman_client: ClientFixture) -> None:

@@ -16,7 +16,7 @@ from dragoman.agents.frameworks.langgraph.messages import MessageTexts, file_in,
 from dragoman.agents.frameworks.langgraph.nodes import NodeBranches
 from dragoman.agents.frameworks.langgraph.questions import question_of, resumption
 from dragoman.agents.frameworks.langgraph.state import MESSAGES, input_of
-from dragoman.agents.frameworks.langgraph.threads import GraphThreads
+from dragoman.agents.frameworks.langgraph.threads import GraphThreads, check_nodes, config_of
 from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, flush_output, text_sink
 from dragoman.agents.python.context import Answer, Context
 from dragoman.model.message import Part
@@ -50,14 +50,21 @@ class GraphRun(FrameworkRun):
         return self._found
 
     async def holds(self, state: str) -> bool:
-        """Whether the thread is there, and waits."""
-        return await (await self._threads()).holds(json.loads(state))
+        """Whether the thread is there, and waits. Raises ReplayMismatch if the graph lacks the node that waits."""
+        threads, noted = await self._threads(), json.loads(state)
+        await check_nodes(threads.graph, config_of(noted["thread"]))
+        return await threads.holds(noted)
 
     async def begin(self) -> Any:
-        """The message, in the conversation's thread if there is one; nothing, if an earlier run was in the middle."""
-        entered = await (await self._threads()).enter()
+        """The message, in the conversation's thread if there is one; nothing, if an earlier run was in the middle.
+
+        Raises ReplayMismatch if the graph lacks a node that is next there.
+        """
+        threads = await self._threads()
+        entered = await threads.enter()
         self._config = entered.config
         if entered.resumes:
+            await check_nodes(threads.graph, entered.config)
             return None
         given = input_of(self._keys, await message(self._ctx), self._ctx.data)
         if MESSAGES in self._keys and not (isinstance(entered.values, dict) and entered.values.get(MESSAGES)):

@@ -15,6 +15,7 @@ from msgspec import Struct
 from dragoman.agents.frameworks.langgraph.checkpoints import RUN_ID, CheckpointSaver
 from dragoman.agents.frameworks.langgraph.outputs import OUTPUTS, TaskOutputs, load_outputs
 from dragoman.engine.api import Run
+from dragoman.engine.runs.replay import ReplayMismatch
 from dragoman.engine.state_space import StateSpace, read_below
 from dragoman.store.api import StateChanged
 from dragoman.store.state import StatePut, key_segment
@@ -92,6 +93,35 @@ async def _last_whole(graph: Any, config: dict[str, Any], newest: Any) -> Any:
         if not earlier.next:
             return earlier
     return None
+
+
+BRANCH = "branch:to:"
+"""The beginning of the channels that have a value while the node they name is to be executed next."""
+
+SENDS = "__pregel_tasks"
+"""The channel of what is sent to nodes that are to be executed next."""
+
+
+async def check_nodes(graph: Any, config: dict[str, Any]) -> None:
+    """Check that a graph, and each of its subgraphs, has the nodes that its thread executes next.
+
+    LangGraph passes over those that are missing (1.2), so that the task would end without their work. Raises
+    ReplayMismatch.
+    """
+    waiting = [(graph, config)]
+    while waiting:
+        part, at = waiting.pop()
+        newest = await graph.checkpointer.aget_tuple(at)
+        if newest is None:
+            continue
+        values = newest.checkpoint["channel_values"]
+        nodes = [channel.removeprefix(BRANCH) for channel in values if channel.startswith(BRANCH)]
+        for node in nodes + [sent.node for sent in values.get(SENDS, ())]:
+            if node not in part.nodes:
+                raise ReplayMismatch("the newest checkpoint", f"the node {node} as the next one", "a graph without it")
+        if subgraphs := dict(part.get_subgraphs()):
+            tasks = (await graph.aget_state(newest.config)).tasks
+            waiting += [(subgraphs[task.name], task.state) for task in tasks if isinstance(task.state, dict)]
 
 
 class BriefThreads(GraphThreads):
