@@ -37,6 +37,13 @@ def test_everything_that_is_copied_exists_and_is_sent_to_the_build() -> None:
     assert {str(path) for path in linked} <= set(sent)
 
 
+def test_the_hooks_of_the_build_are_copied() -> None:
+    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]
+    hooks = {hatch[kind]["hooks"]["custom"]["path"] for kind in ("metadata", "build")}
+    copied = {word for instruction, arguments in LINES if instruction == "COPY" for word in arguments.split()[:-1]}
+    assert hooks <= copied
+
+
 def test_the_variables_are_settings_and_the_ports_are_the_servers() -> None:
     variables = dict(re.findall(r"(\w+)=(\S+)", of("ENV")))
     config = read(variables)
