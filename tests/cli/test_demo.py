@@ -13,7 +13,7 @@ import pytest
 
 from dragoman.cli.demo.blocked import BlockedNetwork, is_secret
 from dragoman.cli.demo.column import DemoColumn, DemoPlan
-from dragoman.cli.demo.contest import DemoRefused, check_shown
+from dragoman.cli.demo.contest import DemoRefused, check_shown, servers_environment
 from dragoman.cli.demo.counted import Counted
 from dragoman.cli.demo.process import DemoProcess, ServerFailed, free_port
 from dragoman.cli.demo.screen import _joined, _rows
@@ -191,6 +191,16 @@ def test_what_cannot_be_shown_is_refused(arguments: tuple[str, ...], said: str) 
     assert said in ran.output
 
 
+@pytest.mark.parametrize("store", ["", "postgresql://db.example/demo"])
+async def test_the_password_of_the_store_is_kept_for_a_store_on_postgresql(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", "p")
+    plan = DemoPlan(text="", agent="own.py:long", step_s=1, after_s=1, replicas=3 if store else 1, store=store)
+    async with BlockedNetwork() as network:
+        assert ("PGPASSWORD" in servers_environment(plan, network)) is bool(store)
+
+
 def test_steps_are_counted_by_their_file(tmp_path: Path) -> None:
     file = tmp_path / "steps"
     assert StepCounts(file).begun_again == 0
@@ -253,6 +263,12 @@ async def test_the_network_is_blocked_and_what_was_wanted_is_told() -> None:
         assert network.wanted == {"api.example.com", "other.example"}
 
 
-@pytest.mark.parametrize(("name", "secret"), [("OPENAI_API_KEY", True), ("HF_TOKEN", True), ("KEYBOARD", False)])
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        *((name, True) for name in ("OPENAI_API_KEY", "HF_TOKEN", "PGPASSWORD", "AWS_ACCESS_KEY_ID", "mail_passwd")),
+        *((name, False) for name in ("KEYBOARD", "PGHOST", "MONKEY", "AWS_REGION", "TOKENIZERS_PARALLELISM")),
+    ],
+)
 def test_variables_that_are_named_as_keys_are_known(name: str, secret: bool) -> None:
     assert is_secret(name) is secret

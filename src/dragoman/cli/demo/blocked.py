@@ -7,7 +7,10 @@ import asyncio
 import re
 from urllib.parse import urlsplit
 
-_SECRET = re.compile(r"(?:^|_)(?:API_KEY|KEY|TOKEN|SECRET|PASSWORD)$")
+_SECRET = re.compile(
+    r"(?:^|_)(?:API)?KEY(?:_ID)?$|(?:^|_)(?:TOKEN|SECRET|CREDENTIALS)$|(?:PASSWORD|PASSWD|PASSPHRASE)$"
+)
+"""Has AWS_ACCESS_KEY_ID, too: with half of its credentials a library says something else than with none."""
 
 LINE_BYTES_MAX = 8192
 

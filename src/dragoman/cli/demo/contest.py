@@ -28,6 +28,9 @@ PATIENCE_S = 10.0
 LATE_S = 20.0
 """How much later than ours another server may come to its kill and its new start."""
 
+LIBPQ = "PG"
+"""The beginning of the variables by which PostgreSQL's clients find their server and password."""
+
 WEBHOOKS_S = 10.0
 """How long is waited for reports that are under way."""
 
@@ -50,7 +53,7 @@ class Contest:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-demo-")))
             webhooks = stack.enter_context(WebhookReceiver())
             network = await stack.enter_async_context(BlockedNetwork())
-            environment = self._environment(network)
+            environment = servers_environment(self._plan, network)
             (folder / SETTINGS).touch()
             ours = DragomanColumn(self._plan, folder, environment)
             columns: list[DemoColumn] = [ours]
@@ -72,15 +75,6 @@ class Contest:
             if not ours.killed:
                 raise DemoRefused(f"{self._plan.agent} ended before the kill: give a smaller --after, or a longer task")
             return counted
-
-    def _environment(self, network: BlockedNetwork) -> Mapping[str, str]:
-        """The variables of the servers: no settings of a server of the user's, no network, and no keys for an agent."""
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if not (name.startswith(ENV_PREFIX) or (self._plan.agent and is_secret(name)))
-        }
-        return kept | network.variables
 
     async def _start(self, columns: Sequence[DemoColumn]) -> list[DemoColumn]:
         """Start the servers of all columns. Returns the columns whose servers run; ours is one, or it raises."""
@@ -149,6 +143,20 @@ def _webhooks_missing(column: DemoColumn, webhooks: WebhookReceiver) -> int:
     if not column.plan.agent:
         expected |= {f"step {number} of {STEPS}" for number in range(1, STEPS + 1)}
     return len(expected - webhooks.reports(column.name))
+
+
+def servers_environment(plan: DemoPlan, network: BlockedNetwork) -> Mapping[str, str]:
+    """The variables of the servers: no settings of a server of the user's, no network, and no keys for an agent.
+
+    The servers themselves need libpq's variables for a store on PostgreSQL.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(ENV_PREFIX)
+        and not (plan.agent and is_secret(name) and not (plan.store and name.startswith(LIBPQ)))
+    }
+    return kept | network.variables
 
 
 def _count(column: DemoColumn, webhooks: WebhookReceiver) -> Counted:
