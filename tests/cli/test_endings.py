@@ -1,14 +1,19 @@
 """How commands end: one table of exit statuses, and one shape of errors in JSON."""
 
+import errno
+import io
 import json
+import os
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from dragoman.cli import main
 from dragoman.cli.command_table import CommandTable
-from dragoman.cli.endings import EXIT_STATUSES, Code, status_of
+from dragoman.cli.endings import EXIT_STATUSES, PROGRAM, Code, status_of, unwritten
 from tests.cli.a2a.command import Shell
 
 NOBODY = ("--server", "http://127.0.0.1:9")
@@ -20,6 +25,14 @@ WRONG = [
     (("admin", "stats", *NOBODY), 3, "A2ACLI_ERR_UNREACHABLE", None),
     (("store", "check", "memory:"), 1, "DRAGOMAN_ERR_FAILED", None),
 ]
+
+
+class FullDisk(io.StringIO):
+    """A file whose disk is full."""
+
+    def write(self, text: str) -> int:
+        """Write nothing."""
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize("form", [("-o", "json"), ("--output=json",)], ids=["-o json", "--output=json"])
@@ -50,6 +63,27 @@ def test_the_table_is_printed(tmp_path: Path) -> None:
         [str(status), meaning] for status, meaning in EXIT_STATUSES.items()
     ]
     assert "dragoman help exit-statuses" in shell.run("--help").out
+
+
+@pytest.mark.parametrize("words", [("--version",), ("help", "errors"), ("keys", "--help")], ids=" ".join)
+def test_output_that_the_disk_does_not_take_is_one_line(
+    words: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with redirect_stdout(FullDisk()), pytest.raises(SystemExit) as ended:
+        main.main(words, PROGRAM)
+    assert ended.value.code == 1
+    assert capfd.readouterr().err == "dragoman: the output cannot be written: No space left on device\n"
+
+
+def test_only_output_that_cannot_be_written_is_told_so() -> None:
+    full = OSError(errno.ENOSPC, "no space")
+    assert unwritten(ExceptionGroup("of a server", [ValueError(), full]))
+    for other in (
+        OSError(errno.ENOSPC, "no space", "a.pdf"),
+        OSError(errno.ENOENT, "none"),
+        ExceptionGroup("x", [ValueError()]),
+    ):
+        assert unwritten(other) == ""
 
 
 def test_ctrl_c_ends_every_command_with_the_status_of_shells() -> None:

@@ -6,6 +6,8 @@ that talk to agents print that object on stdout, where their specification wants
 called without a command shows its help.
 """
 
+import errno
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -45,6 +47,9 @@ EXIT_STATUSES = {
 
 INTERRUPTED_STATUS = 130
 """The exit status after Ctrl-C."""
+
+_UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What the system says of output that does not fit the disk of a file, or the limits of a user."""
 
 _STATUS = {
     Code.USAGE: 2,
@@ -97,8 +102,10 @@ def told_as_asked(words: Sequence[str]) -> Iterator[None]:
         yield
     except NoArgsIsHelpError:
         raise
-    except click.ClickException as error:
+    except (click.ClickException, OSError, ExceptionGroup) as error:
         told = _as_failure(error)
+        if told is None:
+            raise
         if "--json" in words or asks_for_json(words, ("json", "jsonl")):
             _end_with_json(told)
         if told is error:
@@ -106,9 +113,25 @@ def told_as_asked(words: Sequence[str]) -> Iterator[None]:
         raise told from error
 
 
-def _as_failure(error: click.ClickException) -> CommandFailed:
+def unwritten(error: BaseException) -> str:
+    """Why output could not be written, because a disk or a limit is full; empty for any other error.
+
+    An error about a named file is another one.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return next(filter(None, map(unwritten, error.exceptions)), "")
+    if not isinstance(error, OSError) or error.errno not in _UNWRITTEN or error.filename is not None:
+        return ""
+    return f"the output cannot be written: {os.strerror(error.errno)}"
+
+
+def _as_failure(error: Exception) -> CommandFailed | None:
+    """The error as commands end with it; None if it is a fault of ours."""
     if isinstance(error, CommandFailed):
         return error
+    if not isinstance(error, click.ClickException):
+        reason = unwritten(error)
+        return CommandFailed(reason) if reason else None
     return WrongInput(error) if isinstance(error, click.UsageError) else CommandFailed(error.format_message())
 
 

@@ -22,7 +22,7 @@ from dragoman.cli.a2a.settings import Level, Settings, SettingsError, output_of,
 from dragoman.cli.a2a.tokens import stored_token
 from dragoman.cli.a2a.wire import DebugLog
 from dragoman.cli.arguments import is_loopback
-from dragoman.cli.endings import INTERRUPTED_STATUS, Code
+from dragoman.cli.endings import INTERRUPTED_STATUS, Code, unwritten
 from dragoman.client import BadTls, Connection, FoundCard, Interface, Retries, Timeouts, connect, interfaces
 from dragoman.client.card import beside, binding_of, dialect_of
 from dragoman.client.credentials import redact
@@ -93,7 +93,12 @@ class CommandSession:
             self.debug.add_secrets(given)
 
     def failure(self, error: BaseException) -> Failure:
-        """Translate what the client raised. A credential that the agent repeats in its error is left out."""
+        """Translate what the client raised. A credential that the agent repeats in its error is left out.
+
+        Raises an error of the output again, which is no failure of the agent's.
+        """
+        if unwritten(error):
+            raise error
         withheld = bool(self.shown.warnings)
         failure = failure_of(error, credentials_given=self.shown.given, withheld=withheld)
         failure.message = redact(failure.message, self._secrets)
@@ -171,7 +176,9 @@ def run_command(
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has gone; nothing is left to tell
         sys.exit(1)
-    except Exception as error:  # noqa: BLE001  the outermost door: an error is reported, not a traceback
+    except Exception as error:  # the outermost door: an error is reported, not a traceback
+        if unwritten(error):
+            raise
         _fail(failure_of(error, credentials_given=False), form)
 
 

@@ -16,6 +16,7 @@ import click
 from dragoman.cli.a2a.options import LISTENING_IDLE, ClientCommand, agent_options
 from dragoman.cli.a2a.settings import SettingsError
 from dragoman.cli.arguments import WholeNumber
+from dragoman.cli.endings import unwritten
 
 if TYPE_CHECKING:
     from dragoman.cli.a2a.output import Output
@@ -146,7 +147,14 @@ class _Reports:
         with self._turn:
             if self.complete:  # it came before the server stopped; its sender may try again
                 return 503
-            if not self._print(body):
+            try:
+                known = self._print(body)
+            except OSError as error:
+                if not (reason := unwritten(error)):
+                    raise
+                warn(f"a report was refused: {reason}")  # its sender tries again
+                return 507
+            if not known:
                 warn("a report was refused, as it is neither a task nor an event of one")
                 return 400
             if self._left is not None:
