@@ -12,7 +12,6 @@ from dragoman.admin.tasks import ActingLine
 from dragoman.admin.usage import UsageLine
 from dragoman.agents.worker.wire import ACTIONS
 from dragoman.bindings.admin.routes import routes
-from dragoman.cli.a2a.commands.help import help_
 from dragoman.cli.topics import TOPICS, Section, TopicTable, load_table, search_table, to_markdown, to_text
 from dragoman.cli.topics.admin_api import NOTES
 from dragoman.config import RESERVED_AGENT_IDS, AgentEntry, Price, settings
@@ -44,11 +43,6 @@ def test_every_table_is_on_a_page_and_a_page_names_only_tables_with_rows() -> No
     assert {topic for topic, _ in named} == set(TOPICS)
     for topic, text in named:
         assert search_table(load_table(topic), text).sections
-
-
-def test_the_help_of_help_lists_the_tables() -> None:
-    listed = re.findall(r"^ +([a-z-]+)  +(.+)$", (help_.help or "").partition("Tables:\n")[2], re.MULTILINE)
-    assert listed == [(name, topic.title) for name, topic in TOPICS.items()]
 
 
 def test_the_table_of_settings_has_each_with_its_names_default_and_meaning() -> None:

@@ -39,7 +39,19 @@ def _complete_words(ctx: click.Context, param: click.Parameter, incomplete: str)
     return offered
 
 
-@click.command("help", cls=Command)
+class _HelpCommand(Command):
+    """The command `help`, whose own help lists the tables."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names and titles of the tables, then the options."""
+        from dragoman.cli.topics import TOPICS
+
+        with formatter.section("Tables"):
+            formatter.write_dl([(name, topic.title) for name, topic in TOPICS.items()])
+        super().format_options(ctx, formatter)
+
+
+@click.command("help", cls=_HelpCommand)
 @click.argument("words", nargs=-1, metavar="[COMMAND]...", shell_complete=_complete_words)
 @click.pass_context
 def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
@@ -47,51 +59,6 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
 
     A text after the name of a table shows only the rows that contain it. An error message may be given as it was
     printed.
-
-    \b
-    Tables:
-      admin-api          the requests of the admin API
-      admin-fields       the fields of answers of the admin API
-      agent-keys         the keys of an [[agents]] table
-      budget-keys        the keys of a [[budgets]] table
-      chat-fields        the fields and headers of a chat completion
-      client-calls       the calls, settings and errors of the Python client
-      commands           all commands
-      context            what a skill can do with ctx
-      damaged-rows       what a damaged row of the store costs
-      dialects           the methods and error codes of the dialects
-      doctor-checks      the checks of the doctor
-      doors              what clients can do through each protocol
-      errors             the errors of A2A, with their codes
-      exit-statuses      the exit statuses of all commands
-      extensions         our extensions, which travel in metadata
-      failures           what callers see when a part of a cluster fails
-      grpc               metadata and limits of gRPC
-      kaos-calls         KAOS's calls in Python, and their errors
-      limits             the limits of requests, callers and connections
-      log-lines          the lines of the server's log
-      mcp                details of MCP, as a server and as a client
-      messages           the error messages of the server
-      metrics            the metrics of /metrics
-      model-keys         the keys of an agent that is a model
-      model-reasons      why a task of a model failed
-      openai-errors      the errors of chat completions and Responses
-      operations         the operations of A2A, with their names and paths
-      price-keys         the keys of the [prices] table
-      profile-variables  the environment variables of profiles
-      program-keys       the keys of an agent that is a program, and how it runs
-      responses-fields   the fields of a request of OpenAI's Responses
-      settings           the settings of the server
-      spans              the spans and histograms of OpenTelemetry
-      store-options      the options in the URL of PostgreSQL
-      task-reasons       why a task failed
-      team-keys          the keys of a [[teams]] table
-      tool-keys          the keys of a model's [[agents.tools]]
-      upstream-cases     what happens with an agent of another server
-      upstream-keys      the keys of an agent of another server
-      upstream-reasons   why a task at another server failed
-      webhook-headers    the headers of a webhook delivery
-      worker-api         the requests of workers
 
     Examples:
       dragoman help send
