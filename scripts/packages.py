@@ -18,6 +18,7 @@ from msgspec import Struct
 PACKAGE = Path("src", "dragoman")
 CONSOLE = PACKAGE / "bindings" / "console" / "built"
 COMMIT = PACKAGE / "commit.txt"
+EXAMPLES = Path("examples")
 
 SDIST = (
     *("src", "docs", "examples", "scripts/build_hook.py", "scripts/metadata_hook.py", "pyproject.toml", ".gitignore"),
@@ -94,6 +95,7 @@ def wheel_faults(root: Path, wheel: Path) -> list[str]:
         there = {info.filename: archive.read(info) for info in archive.infolist()}
     info = f"{'-'.join(wheel.name.split('-')[:2])}.dist-info/"
     known = {str(path.relative_to("src")) for path in _shipped(root) if path.is_relative_to(PACKAGE)}
+    known |= {f"dragoman/{path}" for path in _shipped(root) if path.is_relative_to(EXAMPLES)}
     built = {name for name in there if name.startswith(f"{CONSOLE.relative_to('src')}/")}
     expected = known | built | {f"{info}{name}" for name in METADATA} | {str(COMMIT.relative_to("src"))}
     return _compare(wheel.name, there, expected, NEEDED)

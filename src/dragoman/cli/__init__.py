@@ -22,6 +22,7 @@ COMMANDS = {
     "demo": "dragoman.cli.demo.command:demo",
     "demo-server": "dragoman.cli.a2a.commands.demo_server:demo_server",
     "doctor": "dragoman.cli.doctor.command:doctor",
+    "examples": "dragoman.cli.examples:examples",
     "help": "dragoman.cli.a2a.commands.help:help_",
     "keys": "dragoman.cli.keys:keys",
     "new": "dragoman.cli.new:new",
@@ -38,7 +39,7 @@ COMMANDS = {
 }
 
 HEADINGS = {
-    "Serve agents": ("demo", "new", "serve", "worker", "agents", "prices"),
+    "Serve agents": ("demo", "examples", "new", "serve", "worker", "agents", "prices"),
     "Call agents": ("card", "send", "chat", "watch", "task", "receive", "auth", "config"),
     "Examine agents": ("doctor", "conformance", "demo-server"),
     "Operate a server": ("admin", "keys", "webhooks", "audit", "store"),

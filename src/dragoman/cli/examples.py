@@ -1,0 +1,50 @@
+"""`dragoman examples`: writes the examples that the documentation runs.
+
+Invariant: the folder is there whole, or not at all, and nothing that exists is touched. A wheel has the examples beside
+the code (scripts/build_hook.py); an installation from a clone reads those of the clone.
+"""
+
+import shutil
+import tempfile
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import click
+
+from dragoman.cli.command import Command
+from dragoman.cli.endings import Unusable
+
+FOLDER = "examples"
+
+LEFT_OUT = ("test_*.py", "__pycache__", "node_modules", ".*", "data", "*.key", "*.db*")
+"""The tests of a clone, which need the rest of it, and what running the examples has left there."""
+
+
+@click.command(cls=Command)
+@click.argument("folder", default=FOLDER)
+def examples(folder: str) -> None:
+    """Write the examples of the documentation.
+
+    They are in the new folder FOLDER, by default `examples`, as the documentation calls it: a small agent in each
+    folder, with a README that shows how to run it.
+
+    Examples:
+      dragoman examples
+      dragoman examples try
+    """
+    target = Path(folder)
+    if target.exists() or target.is_symlink():
+        raise Unusable(f"FOLDER {folder!r} exists: name another one, or move it away")
+    try:
+        packaged = files("dragoman") / FOLDER
+        with (
+            as_file(packaged if packaged.is_dir() else Path(__file__).parents[3] / FOLDER) as source,
+            tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as beside,
+        ):
+            made = shutil.copytree(source, Path(beside) / FOLDER, ignore=shutil.ignore_patterns(*LEFT_OUT))
+            made.rename(target)
+    except OSError as error:
+        raise Unusable(
+            f"FOLDER {folder!r} cannot be made: {error.strerror}: name one in a folder that you may write to"
+        ) from error
+    click.echo(f"Made {target}. Next: dragoman serve {target}/agents.py")
