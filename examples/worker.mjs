@@ -36,10 +36,16 @@ async function keep(lease, state, gone) {
   }
 }
 
+/** A numbered report: a repeated one counts once. With `confirmed` the server knows what it must still have. */
+async function report(action, lease, state, body) {
+  await call(action, { lease, number: state.confirmed + 1, confirmed: state.confirmed, ...body });
+  state.confirmed += 1;
+}
+
 /** Ask the caller, and wait for the answer however long it takes. */
-async function ask(lease, question, message, gone) {
+async function ask(lease, state, question, message, gone) {
   while (!gone.signal.aborted) {
-    const { answer } = await call("ask", { lease, question, message, wait_s: 15 });
+    const { answer } = await call("ask", { lease, question, message, wait_s: 15, confirmed: state.confirmed });
     if (answer) return text(answer);
   }
 }
@@ -61,33 +67,32 @@ const findGreeting = async (key) => "Hello, ";
 
 const text = (message) => message.parts.map((part) => part.text ?? "").join(" ").trim();
 
-async function work({ lease, message }, gone) {
-  let number = 1; // counts the reports, so that a repeated one counts once
-  await call("update", { lease, number, message: "Thinking of a greeting", progress: { current: 1, total: 2 } });
+async function work({ lease, message }, state, gone) {
+  await report("update", lease, state, { message: "Thinking of a greeting", progress: { current: 1, total: 2 } });
   const { value: known } = await remembered(lease, 1, "get");
-  const name = text(message) || known || (await ask(lease, 1, "Who are you?", gone));
+  const name = text(message) || known || (await ask(lease, state, 1, "Who are you?", gone));
   if (gone.signal.aborted) return;
   await remembered(lease, 2, "set", name);
   const greeting = await step(lease, 3, "find a greeting", findGreeting);
   for (const piece of [greeting, `${name}!`]) {
     const artifact = { artifactId: "greeting", parts: [{ text: piece }] };
-    number += 1;
-    await call("artifact", { lease, number, artifact, append: true });
+    await report("artifact", lease, state, { artifact, append: true });
   }
-  await call("complete", { lease });
+  await call("complete", { lease, confirmed: state.confirmed });
 }
 
 console.log(`Working for ${agent} at ${server}`);
 for (;;) {
   const task = await call("lease", { worker: "worker.mjs", wait_s: 25, replays: true });
   if (!task) continue;
-  const state = { done: false };
+  const state = { done: false, confirmed: 0 };
   const gone = new AbortController();
   keep(task.lease, state, gone);
   try {
-    await work(task, gone);
+    await work(task, state, gone);
   } catch (error) {
-    if (error.status !== 409) await call("fail", { lease: task.lease, message: "No greeting was found." });
+    const failure = { lease: task.lease, message: "No greeting was found.", confirmed: state.confirmed };
+    if (error.status !== 409) await call("fail", failure);
   } finally {
     state.done = true;
   }

@@ -64,7 +64,12 @@ def work(task: dict[str, Any], canceled: threading.Event) -> None:
     words = " ".join(part.get("text", "") for part in parts).split()
     call("update", lease=lease, number=1, message=f"Counting {len(words)} words")
     if not canceled.is_set():
-        call("complete", lease=lease, artifacts=[{"name": "count", "parts": [{"text": f"{len(words)} words"}]}])
+        call(
+            "complete",
+            lease=lease,
+            confirmed=1,
+            artifacts=[{"name": "count", "parts": [{"text": f"{len(words)} words"}]}],
+        )
 
 
 def main() -> None:

@@ -52,6 +52,34 @@ async def test_a_task_from_lease_to_completion(site: WorkerDoor) -> None:
     assert kept["metadata"]["urn:dragoman:usage:v1"]["inputTokens"] == 2
 
 
+LATER: dict[str, dict[str, Any]] = {
+    "update": {"message": "more", "number": 3},
+    "artifact": {"artifact": {"artifactId": "a", "parts": [{"text": "more"}]}, "number": 3},
+    "ask": {"message": "Which?", "question": 1},
+    "delegate": {"agent": "here", "message": "hello", "delegation": 1},
+    "step": {"name": "charge", "number": 1, "at_most_once": True},
+    "step-result": {"name": "charge", "number": 1, "result": 1},
+    "sleep": {"number": 1, "seconds": 3600},
+    "memory": {"verb": "set", "key": "k", "value": 1, "number": 1},
+    "complete": {"usage": {"input": 1}},
+    "fail": {"message": "no", "usage": {"input": 1}},
+}
+"""The requests that say how many reports a worker knows to be confirmed."""
+
+
+async def test_a_report_that_the_store_has_lost_ends_the_lease_at_the_next_request(site: WorkerDoor) -> None:
+    task_id = (await site.send())["id"]
+    for action, said in LATER.items():
+        lease = (await site.take())["lease"]
+        await site.report("update", lease, message="kept", number=1)
+        status, refused = await site.act(action, {"lease": lease, "confirmed": 2, **said})
+        assert (action, status) == (action, 409)
+        assert refused["error"]["details"][0]["reason"] == "LEASE_LOST"
+    await site.report("complete", (await site.take())["lease"])
+    ended = await site.reach(task_id, "COMPLETED")
+    assert "artifacts" not in ended
+
+
 async def test_without_a_task_the_answer_is_204_when_the_wait_is_over(site: WorkerDoor) -> None:
     assert await site.act("lease", {"worker": "w1"}) == (204, None)
     assert await site.act("lease", {"worker": "w1", "wait_s": 0.05}) == (204, None)

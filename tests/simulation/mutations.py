@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.agents.worker.leases import Leases
+from dragoman.agents.worker.lessee import ServerSink
 from dragoman.engine.api import Execute
 from dragoman.engine.effect_loop import EffectLoop
 from dragoman.engine.effects import CancelChildren, Effect, Effects
@@ -243,6 +244,18 @@ def take_a_word_again(world: World) -> None:
     world.patch(LeaseTable, "fault", ignore_the_number)
 
 
+def forget_what_workers_know(world: World) -> None:
+    """A worker does not say which of its reports were confirmed."""
+    tell = ServerSink.tell
+
+    async def forget(sink: ServerSink, action: str, body: Any, into: type[Any], wait_s: float = 0.0) -> Any:
+        if hasattr(body, "confirmed"):
+            body.confirmed = 0
+        return await tell(sink, action, body, into, wait_s)
+
+    world.patch(ServerSink, "tell", forget)
+
+
 def renew_workers_leases_that_have_run_out(world: World) -> None:
     """The heartbeat of a worker that was silent for too long renews its lease."""
 
@@ -444,6 +457,7 @@ MUTATIONS: Mapping[str, Callable[[World], None]] = {
         renew_workers_leases_that_have_run_out,
         take_words_of_earlier_leases,
         take_a_word_again,
+        forget_what_workers_know,
         lose_the_last_event_before_a_take_over,
         owe_deliveries_before_the_commit,
         take_answers_of_branches_in_their_order,

@@ -30,6 +30,7 @@ FOUND_BY = {
     "ignore_the_end_of_workers_leases": 386,
     "renew_workers_leases_that_have_run_out": 319,
     "take_a_word_again": 1977,
+    "forget_what_workers_know": 574,
     "take_words_of_earlier_leases": 48,
     "lose_the_last_event_before_a_take_over": 7,
     "owe_deliveries_before_the_commit": 4,

@@ -205,19 +205,22 @@ class WorkerBinding:
         parts = sound_parts(wire.parts_in(said.message), "message")
         state = wire.STATES.get(said.state)
         if said.title is not None:
-            await _name_task(agent, said.lease, said.title)
+            await _name_task(agent, said.lease, said.title, said.confirmed)
         if state is TaskState.WORKING:
             steps = None if said.progress is None else (said.progress.current, said.progress.total)
             word = Say(parts, steps, said.metadata)
-            await agent.leases.say(said.lease, word, usage=_usage(said.usage), number=said.number)
+            await agent.leases.say(
+                said.lease, word, usage=_usage(said.usage), number=said.number, confirmed=said.confirmed
+            )
             return _json(wire.EmptyReply())
         if state is None or state not in TERMINAL | INTERRUPTED:
             raise InvalidParams("state", "must be working, input-required, auth-required, or one that ends the task")
-        await _count_tokens(agent, said.lease, said.usage)
+        await _count_tokens(agent, said)
         task_id = await agent.leases.find_task(said.lease)
-        return await self._send_report(
-            request, UpdateStatus(id=task_id, state=state, parts=parts, lease=said.lease, reason=said.reason)
+        report = UpdateStatus(
+            id=task_id, state=state, parts=parts, lease=said.lease, reason=said.reason, confirmed=said.confirmed
         )
+        return await self._send_report(request, report)
 
     async def _artifact(self, agent: WorkerAgent, request: HttpRequest, said: wire.ArtifactReport) -> HttpResponse:
         if not said.artifact.artifact_id and said.append:
@@ -228,16 +231,22 @@ class WorkerBinding:
             (artifact,) = artifacts_of((artifact,))
         last_chunk = not said.append if said.last_chunk is None else said.last_chunk
         word = ArtifactChunk(artifact, said.append, last_chunk)
-        await agent.leases.say(said.lease, word, usage=_usage(said.usage), number=said.number, weight=weight)
+        await agent.leases.say(
+            said.lease,
+            word,
+            usage=_usage(said.usage),
+            number=said.number,
+            weight=weight,
+            confirmed=said.confirmed,
+        )
         return _json(wire.ArtifactReply(artifact.artifact_id))
 
     async def _ask(self, agent: WorkerAgent, request: HttpRequest, asked: wire.AskRequest) -> HttpResponse:
         parts = sound_parts(wire.parts_in(asked.message), "message")
         if not parts:
             raise InvalidParams("message", "is required: say what you want to know")
-        answer = await agent.leases.ask(
-            asked.lease, Ask(parts, asked.auth, note=asked.note, place=asked.place), asked.question, asked.wait_s
-        )
+        question = Ask(parts, asked.auth, note=asked.note, place=asked.place)
+        answer = await agent.leases.ask(asked.lease, question, asked.question, asked.wait_s, confirmed=asked.confirmed)
         if answer is None:
             return _json(wire.AskReply(answer, agent.leases.lease_s))
         metadata = await agent.leases.request_metadata(asked.lease, answer)
@@ -256,20 +265,20 @@ class WorkerBinding:
             detach=asked.detach,
             number=asked.delegation,
         )
-        delegated = await agent.leases.delegate(asked.lease, order, asked.wait_s)
+        delegated = await agent.leases.delegate(asked.lease, order, asked.wait_s, confirmed=asked.confirmed)
         outcome = None if delegated is None else _outcome(delegated)
         return _json(wire.DelegateReply(outcome, agent.leases.lease_s))
 
     async def _step(self, agent: WorkerAgent, request: HttpRequest, told: wire.StepRequest) -> HttpResponse:
         step = Step(told.name, told.key, told.at_most_once)
         word = ToldStep(step, _step_place(told), told.number, uncertain=told.uncertain)
-        return _json(_step_reply(await agent.leases.step(told.lease, word)))
+        return _json(_step_reply(await agent.leases.step(told.lease, word, confirmed=told.confirmed)))
 
     async def _step_result(self, agent: WorkerAgent, request: HttpRequest, told: wire.StepResult) -> HttpResponse:
         word = ToldStep(
             Step(told.name, told.key), _step_place(told), told.number, done=_step_done(told), took_ms=told.took_ms
         )
-        standing = await agent.leases.step(told.lease, word, _usage(told.usage))
+        standing = await agent.leases.step(told.lease, word, _usage(told.usage), confirmed=told.confirmed)
         reply = _step_reply(standing)
         if reply.parts is not None and any(part.raw is not None for part in reply.parts):
             reply.parts = None  # it has just sent them
@@ -288,14 +297,15 @@ class WorkerBinding:
                 raise InvalidParams("until", "is too late: a task sleeps for ten years at most")
         sleep = Sleep(for_ms=for_ms, until_ms=until_ms, wake_on_message=told.wake_on_message)
         word = ToldSleep(sleep, _step_place(told), told.number, keeps=told.keep)
-        standing = await agent.leases.sleep(told.lease, word)
+        standing = await agent.leases.sleep(told.lease, word, confirmed=told.confirmed)
         left_ms = standing.left_ms
         return _json(wire.SleepReply(timestamp(standing.wakes_ms), over=left_ms == 0, left_s=left_ms / 1000))
 
     async def _memory(self, agent: WorkerAgent, request: HttpRequest, asked: wire.MemoryRequest) -> HttpResponse:
         wide, shared = _reach(asked.of)
         async with agent.leases.open_state(asked.lease, "memory", wide=wide, shared=shared) as space:
-            memory = LeasedMemory(agent.leases, asked.lease, space, _step_place(asked), asked.number)
+            place = _step_place(asked)
+            memory = LeasedMemory(agent.leases, asked.lease, space, place, asked.number, asked.confirmed)
             return _json(await memory.answer(asked))
 
     async def _state(self, agent: WorkerAgent, request: HttpRequest, asked: wire.StateRequest) -> HttpResponse:
@@ -311,16 +321,24 @@ class WorkerBinding:
                 raise InvalidParams("state", str(error)) from error
 
     async def _complete(self, agent: WorkerAgent, request: HttpRequest, said: wire.CompletionReport) -> HttpResponse:
-        await _count_tokens(agent, said.lease, said.usage)
+        await _count_tokens(agent, said)
         artifacts = tuple(given.artifact() for given in said.artifacts)
-        report = CompleteTask(id=await agent.leases.find_task(said.lease), artifacts=artifacts, lease=said.lease)
+        task_id = await agent.leases.find_task(said.lease)
+        report = CompleteTask(id=task_id, artifacts=artifacts, lease=said.lease, confirmed=said.confirmed)
         return await self._send_report(request, report)
 
     async def _fail(self, agent: WorkerAgent, request: HttpRequest, said: wire.FailureReport) -> HttpResponse:
-        await _count_tokens(agent, said.lease, said.usage)
+        await _count_tokens(agent, said)
         parts = sound_parts(wire.parts_in(said.message), "message")
         task_id = await agent.leases.find_task(said.lease)
-        report = UpdateStatus(id=task_id, state=TaskState.FAILED, parts=parts, lease=said.lease, reason=said.reason)
+        report = UpdateStatus(
+            id=task_id,
+            state=TaskState.FAILED,
+            parts=parts,
+            lease=said.lease,
+            reason=said.reason,
+            confirmed=said.confirmed,
+        )
         return await self._send_report(request, report)
 
     async def _send_report(self, request: HttpRequest, report: CompleteTask | UpdateStatus) -> HttpResponse:
@@ -351,22 +369,24 @@ def _decode(body: bytes, into: type[W], max_depth: int, max_values: int) -> W:
     return json_fields.read(decoder, body)
 
 
-async def _count_tokens(agent: WorkerAgent, token: str, tokens: wire.WorkerTokens | None) -> None:
+async def _count_tokens(
+    agent: WorkerAgent, said: wire.StatusReport | wire.CompletionReport | wire.FailureReport
+) -> None:
     """Count the tokens of a report before the report itself. A repeated final report counts nothing."""
-    if tokens is not None:
+    if said.usage is not None:
         try:
-            await agent.leases.say(token, Say(), usage=_usage(tokens))
+            await agent.leases.say(said.lease, Say(), usage=_usage(said.usage), confirmed=said.confirmed)
         except LeaseLost:  # a repeated report, or one that is refused next
             pass
 
 
-async def _name_task(agent: WorkerAgent, token: str, title: str) -> None:
+async def _name_task(agent: WorkerAgent, token: str, title: str, confirmed: int) -> None:
     """Give the task of a lease its title, before the report that brings it. Raises InvalidParams."""
     line = title_line(title)
     if not line:
         raise InvalidParams("title", "has nothing that can be seen")
     with suppress(LeaseLost):  # a repeated report, or one that is refused next
-        await agent.leases.say(token, Note({TITLE_NOTE: line}))
+        await agent.leases.say(token, Note({TITLE_NOTE: line}), confirmed=confirmed)
 
 
 def _step_place(told: wire.StepRequest | wire.StepResult | wire.SleepRequest | wire.MemoryRequest) -> str:

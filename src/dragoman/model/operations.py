@@ -164,17 +164,21 @@ class GetExtendedCard(Struct, frozen=True, kw_only=True):
 
 
 class CompleteTask(Struct, frozen=True, kw_only=True):
-    """A worker's report that a task is done (BeeOS). `lease` is the one that came with the task; None if not sent."""
+    """A worker's report that a task is done (BeeOS). `lease` is the one that came with the task; None if not sent.
+
+    `confirmed` is the number of the worker's newest report that the server has confirmed.
+    """
 
     id: str
     artifacts: tuple[Artifact, ...] = ()
     lease: str | None = None
     tenant: str = ""
+    confirmed: int = 0
 
 
 class UpdateStatus(Struct, frozen=True, kw_only=True):
     """A worker's report on the state of a task (BeeOS). A terminal `state` ends the task; `reason` says why, for
-    programs."""
+    programs. `confirmed` is as in `CompleteTask`."""
 
     id: str
     state: TaskState
@@ -183,6 +187,7 @@ class UpdateStatus(Struct, frozen=True, kw_only=True):
     lease: str | None = None
     tenant: str = ""
     reason: str = ""
+    confirmed: int = 0
 
 
 Operation = (

@@ -92,8 +92,8 @@ class WorkerLeaseChange(Struct, frozen=True):
 
     With `number` the append is a single word, which depends on nothing else that was told since: its number, or 0 if it
     has none. Of the lease only `reports` changes. The append is refused with Moved unless `lease.version` is the
-    present one, the number is greater than `reports`, the log has come as far as `Append.read_seq`, and no status of
-    the task is later than one that is written.
+    present one, the number is greater than `reports`, which is at least `confirmed`, the log has come as far as
+    `Append.read_seq`, and no status of the task is later than one that is written.
     """
 
     lease: WorkerLease
@@ -101,6 +101,7 @@ class WorkerLeaseChange(Struct, frozen=True):
     over: bool = False
     silent: bool = False
     number: int | None = None
+    confirmed: int = 0
 
     @property
     def is_word(self) -> bool:
@@ -361,5 +362,5 @@ def _differs(known: WorkerLease, change: WorkerLeaseChange) -> bool:
     """Whether a lease is not as the writer of a word thought."""
     lease, number = change.lease, change.number
     if number is not None:
-        return known.version != lease.version or 0 < number <= known.reports
+        return known.version != lease.version or 0 < number <= known.reports or known.reports < change.confirmed
     return known.version + 1 != lease.version or known.reports > lease.reports

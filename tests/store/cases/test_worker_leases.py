@@ -146,10 +146,11 @@ async def test_a_single_word_follows_those_that_its_writer_has_not_read(bench: B
         assert held.lease == replace(lease, reports=2)
         await refused(store.append(single(stored, lease, 2)), Moved)  # it was told
         await refused(store.append(single(stored, lease, 1)), Moved)
+        await refused(store.append(single(stored, lease, 4, confirmed=3)), Moved)  # the store has lost that one
         await refused(store.append(single(stored, replace(lease, version=1), 3)), Moved)
         await refused(store.append(single(stored, replace(lease, token="t1.b"), 3)), Fenced)
         await refused(store.append(replace(single(stored, lease, 3), epoch=0)), Fenced)
-        assert (await store.append(single(stored, lease, 0))).last_seq == 5  # type: ignore[union-attr]
+        assert (await store.append(single(stored, lease, 0, confirmed=2))).last_seq == 5  # type: ignore[union-attr]
         unread = replace(lease, reports=1, version=1)
         await refused(store.append(told(await loaded(store, "t1"), unread)), Moved)
         assert not await store.worker_leases.note(unread)

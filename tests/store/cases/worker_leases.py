@@ -50,7 +50,7 @@ def told(stored: Stored, lease: WorkerLease, *, state: TaskState = W, over: bool
     )
 
 
-def single(stored: Stored, lease: WorkerLease, number: int) -> Append:
+def single(stored: Stored, lease: WorkerLease, number: int, confirmed: int = 0) -> Append:
     """The worker says something that depends on nothing that was told since the task was read."""
     return Append(
         task_id=stored.head.id,
@@ -59,7 +59,7 @@ def single(stored: Stored, lease: WorkerLease, number: int) -> Append:
         status_ms=START_MS,
         epoch=stored.epoch,
         read_seq=stored.seq,
-        lease=WorkerLeaseChange(replace(lease, reports=number or lease.reports), number=number),
+        lease=WorkerLeaseChange(replace(lease, reports=number or lease.reports), number=number, confirmed=confirmed),
     )
 
 

@@ -22,14 +22,20 @@ from dragoman.store.state import StateKind
 
 
 class LeasedMemory:
-    """The memory in `space`, for a single call of the worker with the lease `token`: the step at `place`."""
+    """The memory in `space`, for a single call of the worker with the lease `token`: the step at `place`.
 
-    def __init__(self, leases: Leases, token: str, space: LeasedSpace, place: str, number: int) -> None:
+    `number` and `confirmed` are as in `wire.MemoryRequest`.
+    """
+
+    def __init__(
+        self, leases: Leases, token: str, space: LeasedSpace, place: str, number: int, confirmed: int = 0
+    ) -> None:
         self._leases = leases
         self._token = token
         self._space = space
         self._place = place
         self._number = number
+        self._confirmed = confirmed
 
     async def answer(self, asked: wire.MemoryRequest) -> wire.MemoryReply:
         """Do what the worker asks for. Raises InvalidParams or LeaseLost."""
@@ -50,10 +56,10 @@ class LeasedMemory:
     async def step(self, word: Step, execute: Execute) -> Stepped:
         """See `MemoryRun`."""
         told = ToldStep(word, self._place, self._number)
-        standing = await self._leases.step(self._token, told)
+        standing = await self._leases.step(self._token, told, confirmed=self._confirmed)
         if standing.recorded is None:
             done = await execute(standing.key)
-            standing = await self._leases.step(self._token, replace(told, done=done))
+            standing = await self._leases.step(self._token, replace(told, done=done), confirmed=self._confirmed)
         assert standing.recorded is not None, "it was told just now"
         return standing.recorded
 

@@ -269,17 +269,25 @@ class Leases:
     # -- words ---------------------------------------------------------------------------------------------------------
 
     async def say(
-        self, token: str, word: SpokenWord, *, usage: Usage | None = None, number: int = 0, weight: int = 0
+        self,
+        token: str,
+        word: SpokenWord,
+        *,
+        usage: Usage | None = None,
+        number: int = 0,
+        weight: int = 0,
+        confirmed: int = 0,
     ) -> None:
         """Take a worker's word about the task of its lease. Returns once it is committed.
 
         A word whose `number` is not greater than that of an earlier one of the same lease is a repetition of that word.
-        `weight` is the size of a chunk as `Bounds.weigh_plain` found it; 0: it has to be checked.
+        `weight` is the size of a chunk as `Bounds.weigh_plain` found it; 0: it has to be checked. `confirmed` is as in
+        `Teller.tell`, here and in the other words.
         Raises InvalidParams, LeaseLost, or Unavailable if the store cannot be written now.
         """
         known = self._saw(token)
         with ANSWERING:
-            await self._teller.tell(task_of(token), token, word, usage, number, weight)
+            await self._teller.tell(task_of(token), token, word, usage, number, weight, confirmed)
         if not known:
             self._saw(token)
 
@@ -302,9 +310,9 @@ class Leases:
                     raise InvalidParams("id", NOBODY_ASKED)
             elif task_of(token) != task_id:
                 raise LeaseLost
-            await self._teller.tell(task_id, token, word)
+            await self._teller.tell(task_id, token, word, confirmed=report.confirmed)
 
-    async def ask(self, token: str, question: Ask, number: int, wait_s: float) -> Message | None:
+    async def ask(self, token: str, question: Ask, number: int, wait_s: float, *, confirmed: int = 0) -> Message | None:
         """Ask the lease's question with that number (0: the next one), and wait for the answer.
 
         None if no answer comes within `wait_s`: ask again with the same number. Raises InvalidParams, or LeaseLost.
@@ -318,7 +326,7 @@ class Leases:
             if number > answered + 1:
                 raise InvalidParams("question", f"the next one has the number {answered + 1}")
             if number > answered:
-                await self._teller.tell(task_of(token), token, replace(question, number=number))
+                await self._teller.tell(task_of(token), token, replace(question, number=number), confirmed=confirmed)
             if known.task.terminal:  # it was another question than an earlier worker's
                 return None
         beat = await self.beat(token, wait_s, number - 1, "report")
@@ -326,7 +334,7 @@ class Leases:
             raise LeaseLost
         return beat.answers[0] if beat.answers else None
 
-    async def delegate(self, token: str, order: Delegation, wait_s: float) -> Delegated | None:
+    async def delegate(self, token: str, order: Delegation, wait_s: float, *, confirmed: int = 0) -> Delegated | None:
         """Give the lease's order with that number (0: the next one) to another agent, and wait for the outcome.
 
         None if there is none within `wait_s`: ask again with the same number. Raises LeaseLost.
@@ -343,7 +351,7 @@ class Leases:
                 raise InvalidParams("delegation", f"the next one has the number {told + 1}")
             coming = self._teller.delegating(task_id, number)
             if number > told or (coming is None and number not in known.view.delegated):
-                await self._teller.tell(task_id, token, replace(order, number=number))
+                await self._teller.tell(task_id, token, replace(order, number=number), confirmed=confirmed)
             coming, outcome = self._teller.delegating(task_id, number), known.view.delegated.get(number)
         await self.beat(token, 0, 0, "report")
         if outcome is None and coming is not None:
@@ -353,7 +361,7 @@ class Leases:
             outcome = coming.result() if coming.done() and not coming.cancelled() else None
         return outcome
 
-    async def step(self, token: str, told: ToldStep, usage: Usage | None = None) -> StepStanding:
+    async def step(self, token: str, told: ToldStep, usage: Usage | None = None, *, confirmed: int = 0) -> StepStanding:
         """Find how it stands with a step, and record it if it is done.
 
         The same step may be told again under its lease, which changes nothing. Raises InvalidParams or LeaseLost, also
@@ -364,7 +372,7 @@ class Leases:
         with ANSWERING, await self.cache.get(task_id, token) as known:
             if known.lease is not None and known.lease.replays and not told.number:
                 raise InvalidParams("number", "is missing: count the steps of the lease, from 1")
-            await self._teller.tell(task_id, token, told, usage)
+            await self._teller.tell(task_id, token, told, usage, confirmed=confirmed)
             view = known.view
             if known.task.terminal:
                 raise LeaseLost
@@ -378,7 +386,7 @@ class Leases:
             asks = told.step.at_most_once and uncertain > (told.uncertain or 0)
             return StepStanding(step_key(task_id, told.place), uncertain=uncertain if asks else 0)
 
-    async def sleep(self, token: str, told: ToldSleep) -> SleepStanding:
+    async def sleep(self, token: str, told: ToldSleep, *, confirmed: int = 0) -> SleepStanding:
         """Record a sleep, or find how it stands. The lease is over then, unless the sleep is, or its worker keeps it.
 
         Raises InvalidParams or LeaseLost, also if the sleep ends the task.
@@ -388,7 +396,7 @@ class Leases:
         with ANSWERING, await self.cache.get(task_id, token) as known:
             if known.lease is not None and known.lease.replays and not told.number:
                 raise InvalidParams("number", "is missing: count the steps of the lease, from 1")
-            await self._teller.tell(task_id, token, told)
+            await self._teller.tell(task_id, token, told, confirmed=confirmed)
             if known.task.terminal:
                 raise LeaseLost
             sleep, now_ms = known.view.steps.at(told.place), self.tasks.clock.now_ms()

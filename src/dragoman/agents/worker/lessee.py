@@ -230,6 +230,8 @@ class ServerSink:
         self._answered_with: dict[str, dict[str, Any] | None] = {}
         """By answer, the metadata of its request."""
         self._numbers = 0
+        self._confirmed = 0
+        """The newest of these numbers that the server has confirmed."""
         self._questions = 0
         self._used: Usage | None = None
         self._title: str | None = None
@@ -303,10 +305,9 @@ class ServerSink:
                     progress=None if progress is None else wire.Steps(*progress),
                     metadata=word.metadata,
                     usage=self._take_usage(),
-                    number=self._next(),
                     title=self._take_title(),
                 )
-                await self.tell("update", update, wire.EmptyReply)
+                await self._tell_report("update", update)
                 said = self._message(word.parts) if word.parts else None
                 at = None if progress is None else Progress(*progress)
                 event = StatusChanged(TaskState.WORKING, self.head.created_at, said, at)
@@ -318,9 +319,8 @@ class ServerSink:
                     append=word.append,
                     last_chunk=word.last_chunk,
                     usage=self._take_usage(),
-                    number=self._next(),
                 )
-                await self.tell("artifact", chunk, wire.EmptyReply)
+                await self._tell_report("artifact", chunk)
                 event = word
             self._add(event)
 
@@ -367,7 +367,14 @@ class ServerSink:
             wait_s = min(self.expires_s / 2, wire.WAIT_S_MAX)
             note, self._notes = self._notes or None, {}
             question = wire.AskRequest(
-                self.lease, wire.WorkerMessage(word.parts), word.auth, self._questions, wait_s, note, place
+                self.lease,
+                wire.WorkerMessage(word.parts),
+                word.auth,
+                self._questions,
+                wait_s,
+                note,
+                place,
+                confirmed=self._confirmed,
             )
             while True:
                 reply = await self.tell("ask", question, wire.AskReply, wait_s)
@@ -399,6 +406,7 @@ class ServerSink:
             detach=order.detach,
             delegation=number,
             wait_s=wait_s,
+            confirmed=self._confirmed,
         )
         while True:
             reply = await self.tell("delegate", told, wire.DelegateReply, wait_s)
@@ -445,6 +453,7 @@ class ServerSink:
                 key=word.key,
                 at_most_once=word.at_most_once,
                 uncertain=uncertain,
+                confirmed=self._confirmed,
             )
             if word.at_most_once:
                 async with self._turn:  # its beginning is written
@@ -476,6 +485,7 @@ class ServerSink:
                 attempts=done.attempts,
                 took_ms=took_ms,
                 usage=self._take_usage(),
+                confirmed=self._confirmed,
             )
             await self.tell("step-result", told, wire.EmptyReply)
         now = timestamp(round(time.time() * 1000))
@@ -511,6 +521,7 @@ class ServerSink:
             while True:
                 async with self._turn:
                     await self._send_usage()
+                    told.confirmed = self._confirmed
                     reply = await self.tell("sleep", told, wire.SleepReply)
                 assert reply is not None
                 if reply.over:
@@ -593,12 +604,16 @@ class ServerSink:
             self.ending = True
             said = wire.WorkerMessage(word.parts) if word.parts else None
             if word.state is TaskState.COMPLETED and said is None:
-                await self.tell(
-                    "complete", wire.CompletionReport(self.lease, usage=self._take_usage()), wire.EmptyReply
-                )
+                completion = wire.CompletionReport(self.lease, usage=self._take_usage(), confirmed=self._confirmed)
+                await self.tell("complete", completion, wire.EmptyReply)
             else:
                 update = wire.StatusReport(
-                    self.lease, state=word.state.value, message=said, usage=self._take_usage(), reason=word.reason
+                    self.lease,
+                    state=word.state.value,
+                    message=said,
+                    usage=self._take_usage(),
+                    reason=word.reason,
+                    confirmed=self._confirmed,
                 )
                 await self.tell("update", update, wire.EmptyReply)
 
@@ -629,10 +644,8 @@ class ServerSink:
     async def _send_usage(self) -> None:
         """Report the tokens, and the title, that no report has taken along."""
         if self._used is not None or self._title is not None:
-            update = wire.StatusReport(
-                self.lease, usage=self._take_usage(), number=self._next(), title=self._take_title()
-            )
-            await self.tell("update", update, wire.EmptyReply)
+            update = wire.StatusReport(self.lease, usage=self._take_usage(), title=self._take_title())
+            await self._tell_report("update", update)
 
     async def _send_title(self) -> None:
         """Report the title, with the tokens until then, before a report that takes none along."""
@@ -643,9 +656,12 @@ class ServerSink:
         title, self._title = self._title, None
         return title
 
-    def _next(self) -> int:
+    async def _tell_report(self, action: str, report: wire.StatusReport | wire.ArtifactReport) -> None:
+        """Make a report under the next number."""
         self._numbers += 1
-        return self._numbers
+        report.number, report.confirmed = self._numbers, self._confirmed
+        await self.tell(action, report, wire.EmptyReply)
+        self._confirmed = report.number
 
     def _take_usage(self) -> wire.WorkerTokens | None:
         used, self._used = self._used, None

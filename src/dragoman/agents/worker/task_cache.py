@@ -166,7 +166,7 @@ class TaskCache:
         if known is None or token is None or known.lease is None or known.lease.token != token:
             return None
         if known.lost:
-            self._take_back(known)
+            self.take_back(known)
             raise LeaseLost
         return self._use(task_id, known)
 
@@ -304,9 +304,9 @@ class TaskCache:
         """See `engine.api.Workers`."""
         for known in tuple(self._known.values()):
             if known.lost:
-                self._take_back(known)
+                self.take_back(known)
 
-    def _take_back(self, known: CachedTask) -> None:
+    def take_back(self, known: CachedTask) -> None:
         """End the lease of a worker that would go on behind words that the store has lost."""
         self._forget(known)
         if known.lease is not None:

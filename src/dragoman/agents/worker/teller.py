@@ -61,8 +61,12 @@ class Teller:
         usage: Usage | None = None,
         number: int = 0,
         weight: int = 0,
+        confirmed: int = 0,
     ) -> None:
         """Tell a word under a lease, or without one. Returns once it is committed. A word with a `weight` was checked.
+
+        `confirmed` is the number of the worker's newest report that it knows to be committed. If the store has lost
+        that one, the lease ends.
 
         While a delegated task's question to the caller is open, the word waits for `PATIENCE_S`; others of the same
         worker may be told meanwhile. Raises InvalidParams, LeaseLost, Unavailable or StoreError.
@@ -75,10 +79,10 @@ class Teller:
                         await known.sync()
                     fresh = not self._tasks.shared
                     try:
-                        telling = await self._try(known, word, usage, number, weight, fresh=fresh)
+                        telling = await self._try(known, word, usage, number, weight, confirmed, fresh=fresh)
                         while telling is Telling.STALE:
                             await known.reread()
-                            telling = await self._try(known, word, usage, number, weight, fresh=True)
+                            telling = await self._try(known, word, usage, number, weight, confirmed, fresh=True)
                     except BaseException:  # also if the caller leaves
                         known.doubt()
                         raise
@@ -95,7 +99,15 @@ class Teller:
                     )
 
     async def _try(
-        self, known: CachedTask, word: SpokenWord, usage: Usage | None, number: int, weight: int, *, fresh: bool
+        self,
+        known: CachedTask,
+        word: SpokenWord,
+        usage: Usage | None,
+        number: int,
+        weight: int,
+        confirmed: int,
+        *,
+        fresh: bool,
     ) -> Telling:
         """Tell a word on the log and the lease as they are known here.
 
@@ -107,6 +119,9 @@ class Teller:
             raise LeaseLost
         if lease is not None and 0 < number <= lease.reports:
             return await self._confirm(lease)  # the word is repeated, because its answer was lost
+        if lease is not None and fresh and lease.reports < confirmed:
+            self._cache.take_back(known)  # the store has lost a word that the worker will not repeat
+            raise LeaseLost
         looks = isinstance(word, ToldStep) and word.looks
         if view.passed_on is not None and not (looks or (isinstance(word, Delegation) and _repeats(lease, word))):
             return Telling.WAITS if fresh else Telling.STALE  # no event comes between a question and its answer
@@ -122,7 +137,7 @@ class Teller:
                 return Telling.TOLD
             raise InvalidParams("id", WAITS)
         single = lease is not None and used is None and view.stands_alone(word, number)
-        if lease is not None and number > lease.reports + 1 and not (fresh or single):
+        if lease is not None and max(confirmed, number - 1) > lease.reports and not (fresh or single):
             return Telling.STALE  # another replica was told the words before
         result = WordOutcome(task, view, lease, self._tasks.clock.now_ms(), number, self._tasks.max_steps)
         if used is not None and not (isinstance(word, ToldStep) and view.recorded_step(word.place)):
@@ -134,7 +149,7 @@ class Teller:
             self._hand_on(known, word, result)
         if not (fresh or result.events) and result.lease == lease:
             return Telling.STALE
-        return await self._write(known, result, number if single else None)
+        return await self._write(known, result, number if single else None, confirmed)
 
     async def _confirm(self, lease: WorkerLease) -> Telling:
         """Find that there is nothing to write, under a lease that runs. Raises LeaseLost."""
@@ -142,10 +157,13 @@ class Teller:
             raise LeaseLost
         return Telling.TOLD
 
-    async def _write(self, known: CachedTask, result: WordOutcome, single: int | None = None) -> Telling:
+    async def _write(
+        self, known: CachedTask, result: WordOutcome, single: int | None = None, confirmed: int = 0
+    ) -> Telling:
         """Write the outcome of a word in one append. It is stale if somebody else came between.
 
-        `single` is the number of a word that what others wrote does not change: see `WorkerLeaseChange`.
+        `single` is the number of a word that what others wrote does not change, as long as the `confirmed` report is
+        there: see `WorkerLeaseChange`.
         """
         task, lease, changed = known.task, known.lease, result.lease
         if lease is not None and changed is not None:
@@ -167,7 +185,11 @@ class Teller:
             events = await self._kept(known, result.events)
             state = next((event.state for event in reversed(events) if isinstance(event, StatusChanged)), state)
         wakes_ms = result.wakes_ms
-        change = None if changed is None else WorkerLeaseChange(changed, over=wakes_ms is not None, number=single)
+        change = (
+            None
+            if changed is None
+            else WorkerLeaseChange(changed, over=wakes_ms is not None, number=single, confirmed=confirmed)
+        )
         words = WriteWords(events, state, change, content_bytes, wakes_ms)
         try:
             written = await self._tasks.write(task, words, known.view.seq if single is None else None)

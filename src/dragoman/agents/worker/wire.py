@@ -189,10 +189,12 @@ class StatusReport(Struct, omit_defaults=True):
     `message` is a text or `{"parts": […]}`, `progress` is `{"current": 1, "total": 3}`, and `title` names the task in
     one line for operators; the last one counts. `number` counts a lease's updates and artifacts together, from 1: a
     number that has arrived counts once, so a request whose answer was lost can be repeated, at any server of the store.
-    One that is lower than the newest counts as arrived, so numbered requests are sent one after the other. With the
-    state `input-required` the caller is asked, and the answer comes with a heartbeat. `usage` has the tokens used since
-    the last report: `input`, `output`, `cached` for input tokens from a cache, and in `models` the part of each
-    `model`. Terminal states are `completed`, `failed`, `rejected` and `canceled`.
+    One that is lower than the newest counts as arrived, so numbered requests are sent one after the other. `confirmed`
+    is the newest number that was answered, also in other actions: if a failover has lost that report, the lease is
+    over, and the task does not continue without it. With the state `input-required` the caller is asked, and the answer
+    comes with a heartbeat. `usage` has the tokens used since the last report: `input`, `output`, `cached` for input
+    tokens from a cache, and in `models` the part of each `model`. Terminal states are `completed`, `failed`, `rejected`
+    and `canceled`.
     """
 
     lease: str
@@ -204,6 +206,7 @@ class StatusReport(Struct, omit_defaults=True):
     number: _Count = 0
     reason: str = ""
     title: str | None = None
+    confirmed: _Count = 0
 
 
 class GivenArtifact(Struct, omit_defaults=True, rename="camel"):
@@ -230,7 +233,7 @@ class ArtifactReport(Struct, omit_defaults=True):
     """`artifact`: emits an artifact or, with `append`, adds parts to the end of the artifact of that `artifactId`.
 
     Chunks of an earlier lease stay until this lease reports that artifact; then they are replaced, even with `append`,
-    except for what the caller had before its last answer. `number` and `usage` are as in `update`.
+    except for what the caller had before its last answer. `number`, `confirmed` and `usage` are as in `update`.
     """
 
     lease: str
@@ -239,6 +242,7 @@ class ArtifactReport(Struct, omit_defaults=True):
     last_chunk: bool | None = None
     usage: WorkerTokens | None = None
     number: _Count = 0
+    confirmed: _Count = 0
 
 
 class AskRequest(Struct, omit_defaults=True):
@@ -257,6 +261,7 @@ class AskRequest(Struct, omit_defaults=True):
     wait_s: _Seconds = 0.0
     note: dict[str, str] | None = None
     place: str | None = None
+    confirmed: _Count = 0
 
 
 class AskReply(Struct, omit_defaults=True):
@@ -291,6 +296,7 @@ class DelegateRequest(Struct, omit_defaults=True):
     detach: bool = False
     delegation: _Count = 0
     wait_s: _Seconds = 0.0
+    confirmed: _Count = 0
 
 
 class DelegationOutcome(Struct, omit_defaults=True):
@@ -329,6 +335,7 @@ class StepRequest(Struct, omit_defaults=True):
     key: str = ""
     at_most_once: bool = False
     uncertain: _Count | None = None
+    confirmed: _Count = 0
 
 
 class StepResult(Struct, omit_defaults=True):
@@ -352,6 +359,7 @@ class StepResult(Struct, omit_defaults=True):
     attempts: Annotated[int, Meta(ge=0, le=1_000_000)] = 1
     took_ms: Annotated[int, Meta(ge=0, le=TOOK_MS_MAX)] = 0
     usage: WorkerTokens | None = None
+    confirmed: _Count = 0
 
 
 class StepReply(Struct, omit_defaults=True):
@@ -384,6 +392,7 @@ class SleepRequest(Struct, omit_defaults=True):
     until: datetime | None = None
     wake_on_message: bool = False
     keep: bool = False
+    confirmed: _Count = 0
 
 
 class SleepReply(Struct):
@@ -420,6 +429,7 @@ class MemoryRequest(Struct, omit_defaults=True):
     prefix: str = ""
     limit: int = 100
     cursor: str | None = None
+    confirmed: _Count = 0
 
 
 class RememberedItem(Struct):
@@ -521,6 +531,7 @@ class CompletionReport(Struct, omit_defaults=True):
     lease: str
     artifacts: tuple[GivenArtifact, ...] = ()
     usage: WorkerTokens | None = None
+    confirmed: _Count = 0
 
 
 class FailureReport(Struct, omit_defaults=True):
@@ -532,6 +543,7 @@ class FailureReport(Struct, omit_defaults=True):
     message: Words = None
     usage: WorkerTokens | None = None
     reason: str = ""
+    confirmed: _Count = 0
 
 
 class ReleaseRequest(Struct):

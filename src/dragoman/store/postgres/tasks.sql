@@ -31,7 +31,7 @@ WITH v AS (
             deadline_ms bigint, dialect text, text text, key_id text, team text,
             ends_lease boolean, keeper text, offered_until_ms bigint, run_epoch int, expected_seq bigint,
             expected_epoch int, webhooks int,
-            to_worker boolean, lease_act smallint, lease_token text, lease_version int, lease_reports int,
+            to_worker boolean, lease_act smallint, lease_token text, lease_version int, lease_reports int, lease_confirmed int,
             lease_questions int, lease_over boolean, lease_ms bigint, lease_deadline_ms bigint, lease text, lease_agent text,
             dated boolean,
             instead_of text, title text),
@@ -39,7 +39,7 @@ WITH v AS (
     ) AS v (place, id, events, state, status_ms, holder, files, write, read_seq, key, digest, expires_ms,
         scope, allowed, agent, context, epoch, pushed, parent, deadline_ms, dialect, text, key_id, team,
         ends_lease, keeper, offered_until_ms, run_epoch, expected_seq, expected_epoch, webhooks,
-        to_worker, lease_act, lease_token, lease_version, lease_reports, lease_questions, lease_over, lease_ms,
+        to_worker, lease_act, lease_token, lease_version, lease_reports, lease_confirmed, lease_questions, lease_over, lease_ms,
         lease_deadline_ms, lease, lease_agent, dated,
         instead_of, title, page, body)
 ), cur AS MATERIALIZED (
@@ -96,7 +96,8 @@ WITH v AS (
             WHEN 0 THEN cur.lease_runs AND cur.known_token = cur.lease_token AND cur.known_version + 1 = cur.lease_version
                 AND cur.known_reports <= cur.lease_reports
             WHEN 3 THEN cur.lease_runs AND cur.known_token = cur.lease_token AND cur.known_version = cur.lease_version
-                AND (cur.lease_reports = 0 OR cur.known_reports < cur.lease_reports) AND cur.old_seq >= cur.read_seq
+                AND (cur.lease_reports = 0 OR cur.known_reports < cur.lease_reports)
+                AND cur.known_reports >= cur.lease_confirmed AND cur.old_seq >= cur.read_seq
                 AND (cur.dated IS NULL OR t.status_ms <= cur.status_ms)
             WHEN 1 THEN cur.lease_runs IS NOT TRUE
             WHEN 2 THEN NOT cur.known_over AND NOT cur.lease_runs AND cur.known_token = cur.lease_token

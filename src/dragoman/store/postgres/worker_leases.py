@@ -52,6 +52,7 @@ def encode_change(change: WorkerLeaseChange) -> dict[str, int | str | None]:
             "lease_token": to_text(lease.token),
             "lease_version": lease.version,
             "lease_reports": change.number,
+            "lease_confirmed": change.confirmed,
         }
     return {
         "lease_act": SILENT if change.silent else WORD if change.granted_ms is None else GRANTED,
