@@ -197,12 +197,23 @@ def test_a_table_for_a_terminal_has_neither_links_nor_marks() -> None:
     assert "| `a&#124;b` |  | **See**" in to_markdown(table)
 
 
+def test_a_section_that_sets_things_side_by_side_names_each_cell() -> None:
+    rows = (("Speed", "**fast**", "[slow](y.md)"), ("Size", "small", "large"))
+    table = TopicTable((), (Section("one", rows, ("", "Ours", "Theirs")),))
+    assert to_text(table, 40) == (
+        "ONE\n\nSpeed\n    Ours: fast\n    Theirs: slow\n\nSize\n    Ours: small\n    Theirs: large"
+    )
+    assert "|  | Ours | Theirs |\n|---|---|---|\n| Speed | **fast** | [slow](y.md) |" in to_markdown(table)
+    assert [row[0] for row in search_table(table, "larg").sections[0].rows] == ["Size"]
+    assert search_table(table, "larg").sections[0].columns == ("", "Ours", "Theirs")
+
+
 @pytest.mark.parametrize("topic", TOPICS)
 def test_every_row_has_a_cell_for_each_column_and_a_meaning(topic: str) -> None:
     table = load_table(topic)
     for section in table.sections:
         for row in section.rows:
-            assert len(row) == len(table.columns)
+            assert len(row) == len(section.columns or table.columns)
             assert row[0], row
             assert row[-1], row
 

@@ -12,6 +12,7 @@ from importlib.resources import files
 from itertools import groupby
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.cli.topics.table import Section, TopicTable
 
@@ -33,6 +34,7 @@ TOPICS = {
     "chat-fields": Topic("the fields and headers of a chat completion", ("Field", "What becomes of it")),
     "client-calls": Topic("the calls, settings and errors of the Python client"),
     "commands": Topic("all commands"),
+    "comparison": Topic("Dragoman beside other servers, gateways and workflow engines"),
     "context": Topic("what a skill can do with ctx"),
     "damaged-rows": Topic("what a damaged row of the store costs", ("Row", "What happens")),
     "dialects": Topic("the methods and error codes of the dialects", ("Method or code", "Dialect", "Meaning")),
@@ -106,7 +108,7 @@ def search_table(table: TopicTable, text: str) -> TopicTable:
         found = (
             section
             if text.casefold() in _plain(section.title).casefold()
-            else Section(section.title, tuple(row for row in section.rows if fits(row, text)))
+            else replace(section, rows=tuple(row for row in section.rows if fits(row, text)))
             for section in table.sections
         )
         if sections := tuple(section for section in found if section.rows):
@@ -116,21 +118,45 @@ def search_table(table: TopicTable, text: str) -> TopicTable:
 
 def to_markdown(table: TopicTable) -> str:
     """The table as Markdown, each section below its heading."""
-    head = f"| {' | '.join(table.columns)} |\n|{'---|' * len(table.columns)}\n"
     return "\n".join(
         (f"### {section.title}\n\n" if section.title else "")
-        + head
+        + _head(section.columns or table.columns)
         + "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |\n" for row in section.rows)
         for section in table.sections
     )
 
 
 def to_text(table: TopicTable, width: int) -> str:
-    """The table for a terminal of that width: the last column of each row is a paragraph below the others."""
+    """The table for a terminal of that width: the last column of each row is a paragraph below the others.
+
+    In a section with columns of its own each cell is a paragraph that begins with its column's name.
+    """
     return "\n\n".join(
-        "\n\n".join([*([section.title.upper()] if section.title else []), *_paragraphs(section.rows, width)])
+        "\n\n".join(
+            [
+                *([section.title.upper()] if section.title else []),
+                *(_side_by_side(section, width) if section.columns else _paragraphs(section.rows, width)),
+            ]
+        )
         for section in table.sections
     )
+
+
+def _head(columns: Sequence[str]) -> str:
+    return f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n"
+
+
+def _side_by_side(section: Section, width: int) -> Iterator[str]:
+    for title, *cells in section.rows:
+        yield "\n".join(
+            [
+                textwrap.fill(_plain(title), width),
+                *(
+                    textwrap.fill(f"{column}: {_plain(cell)}", width, initial_indent="    ", subsequent_indent="      ")
+                    for column, cell in zip(section.columns[1:], cells, strict=True)
+                ),
+            ]
+        )
 
 
 def _paragraphs(rows: Sequence[tuple[str, ...]], width: int) -> Iterator[str]:
