@@ -77,10 +77,18 @@ async def test_a_key_that_is_no_operators_is_refused_with_the_fix(tmp_path: Path
         none = await dragoman(tmp_path, *listed)
         for ran in (shared, wrong, none):
             assert (ran.status, len(ran.err.splitlines())) == (4, 1)
-            assert "set DRAGOMAN_OPERATOR_KEY to one that is (dragoman keys create NAME --role operator)" in ran.err
+            one = "an operator's" if ran is none else "one that is"
+            assert f"set DRAGOMAN_OPERATOR_KEY to {one} (dragoman keys create NAME --role operator)" in ran.err
         assert "the key in DRAGOMAN_API_KEY is no operator's there" in shared.err
         assert "the key in DRAGOMAN_OPERATOR_KEY is no operator's there" in wrong.err
         assert "the key in" not in none.err
+
+
+async def test_a_store_of_several_servers_has_no_server_of_its_own(tmp_path: Path) -> None:
+    ran = await dragoman(tmp_path, "admin", "replicas", DRAGOMAN_STORE="postgresql://db.example/dragoman")
+    assert (ran.status, len(ran.err.splitlines())) == (2, 1)
+    assert "set DRAGOMAN_OPERATOR_KEY to an operator's" in ran.err
+    assert "--server (DRAGOMAN_SERVER)" in ran.err
 
 
 async def test_an_operator_of_a_team_is_sent_to_one_of_the_server_and_not_to_another_key(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman.admin.budgets import BudgetLine
 from dragoman.admin.overview import AgentLine, Stats, UpstreamLine, WorkerLine
@@ -156,7 +157,15 @@ def test_each_trouble_has_its_cause_and_its_command(told: dict[str, Any], expect
 
 def test_a_cause_that_is_a_sentence_has_one_full_stop() -> None:
     trouble = ServerTrouble(level="fault", what="It fails", cause="No space.", command="df")
-    assert report_text(TroubleReport(ok=False, troubles=(trouble,))) == "FAULT: It fails: No space.\n  df"
+    assert report_text(TroubleReport(ok=False, troubles=(trouble,), replicas=1)) == "FAULT: It fails: No space.\n  df"
+
+
+def test_several_replicas_are_counted() -> None:
+    well = TroubleReport(ok=True, troubles=(), replicas=2)
+    assert report_text(well) == "Nothing is wrong. 2 replicas are alive."
+    assert report_text(replace(well, replicas=1)) == "Nothing is wrong."
+    trouble = ServerTrouble(level="notice", what="It waits", command="df")
+    assert report_text(replace(well, troubles=(trouble,))).endswith("\n2 replicas are alive.")
 
 
 async def test_it_asks_the_server_and_ends_with_1_if_there_is_a_fault(tmp_path: Path) -> None:

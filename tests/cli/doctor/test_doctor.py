@@ -307,6 +307,7 @@ def test_the_certificate_is_examined(shell: Shell, tmp_path: Path) -> None:
     assert browsers["color"] == "grey"
     (red,) = stranger.json["findings"]
     assert (red["check"], red["color"]) == ("tls", "red")
+    assert "--ca-cert" in red["fix"]
     assert stranger.status == 1
 
 

@@ -145,8 +145,14 @@ class TaskPlace(Struct, frozen=True):
             return AdminClient(server.rstrip("/"), sent, None if local else source)
         from dragoman.cli.serve import base_url
         from dragoman.store.open import noted_server
+        from dragoman.store.path import is_shared
 
         token = read_token(self.config.store, self.config.port)
+        if not (key or token) and is_shared(self.config.store):
+            raise Unusable(
+                f"servers on PostgreSQL let nobody in without a key: set {OPERATOR_KEY_ENV} to an operator's "
+                f"(dragoman keys create NAME --role operator), and name one of them with --server ({SERVER_ENV})"
+            )
         if not (key or token):
             raise Unusable(
                 f"no server on this store lets this user in without a key: start it, set {OPERATOR_KEY_ENV} to a key "
@@ -260,7 +266,8 @@ class AdminClient:
         if not (status == 401 or (status == 403 and "operator" in reason and "operator of the server" not in reason)):
             return ""
         wrong = "" if self._source is None else f"the key in {self._source} is no operator's there, "
-        return f"; {wrong}set {OPERATOR_KEY_ENV} to one that is (dragoman keys create NAME --role operator)"
+        one = "one that is" if wrong else "an operator's"
+        return f"; {wrong}set {OPERATOR_KEY_ENV} to {one} (dragoman keys create NAME --role operator)"
 
 
 def describe_no_answer(error: "EgressError") -> str:

@@ -62,10 +62,11 @@ class ServerState(Struct, frozen=True, kw_only=True):
 
 
 class TroubleReport(Struct, frozen=True, kw_only=True):
-    """The troubles of a server, faults first. `ok`: there is no fault."""
+    """The troubles of a server, faults first. `ok`: there is no fault. `replicas` counts the servers on its store."""
 
     ok: bool
     troubles: tuple[ServerTrouble, ...]
+    replicas: int
 
 
 @click.command(cls=Command)
@@ -106,7 +107,8 @@ def _report(place: TaskPlace) -> TroubleReport:
     found = sorted(
         find_troubles(state, _address(place), named=place.server is not None), key=lambda trouble: trouble.level
     )
-    return TroubleReport(ok=all(each.level != "fault" for each in found), troubles=tuple(found))
+    ok = all(each.level != "fault" for each in found)
+    return TroubleReport(ok=ok, troubles=tuple(found), replicas=state.stats.replicas)
 
 
 def _check_served(place: TaskPlace) -> None:
@@ -266,4 +268,6 @@ def report_text(report: TroubleReport) -> str:
             f"{trouble.level.upper()}: {sentence(printable(trouble.what + cause))}",
             f"  {printable(trouble.command)}",
         ]
-    return "\n".join(lines) if lines else "Nothing is wrong."
+    if report.replicas > 1:  # a replica that died is missed by its number alone
+        lines.append(f"{'' if lines else 'Nothing is wrong. '}{report.replicas} replicas are alive.")
+    return "\n".join(lines) or "Nothing is wrong."

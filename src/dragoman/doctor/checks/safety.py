@@ -14,9 +14,15 @@ EXPIRES_SOON_DAYS = 14
 """Certificates are renewed some weeks before they expire; this late it has failed."""
 
 
+OWN_AUTHORITY = (
+    "serve https with a certificate of a public authority, or trust the authority of your own with --ca-cert"
+)
+"""The fix where the signer of a certificate is not known."""
+
+
 def _tls(seen: Observations) -> Iterator[Verdict]:
     if seen.certificate:
-        yield Verdict(Color.RED, f"the certificate is not trusted: {seen.certificate}")
+        yield Verdict(Color.RED, f"the certificate is not trusted: {seen.certificate}", fix=OWN_AUTHORITY)
     elif seen.tls is not None:
         yield _certificate(seen)
     elif seen.place.startswith("http://"):
