@@ -21,6 +21,8 @@ COMMIT = PACKAGE / "commit.txt"
 EXAMPLES = Path("examples")
 
 SDIST = (
+    *("deploy", ".dockerignore", "Containerfile"),
+    *(f"requirements/{name}.txt" for name in ("build", "container", "core", "grpc")),
     *("src", "docs", "examples", "scripts/build_hook.py", "scripts/metadata_hook.py", "pyproject.toml", ".gitignore"),
     *("CHANGELOG.md", "CONTRIBUTING.md", "GOVERNANCE.md", "LICENSE", "README.md", "SECURITY.md"),
 )

@@ -122,11 +122,12 @@ def test_grafana_has_the_dashboard_and_its_source() -> None:
     assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
 
 
-def test_the_agent_is_that_of_the_readme() -> None:
+def test_the_agents_are_that_of_the_readme_and_one_that_outlives_its_replica() -> None:
     app = FOLDER / mounts(REPLICAS[0])["/app"]
     settings = tomllib.loads((app / "dragoman.toml").read_text(encoding="utf-8"))
-    (entry,) = load(app / "dragoman.toml", {}, {}).agents
-    assert settings == {"agents": [{"id": "speller", "run": entry.run}]}
+    entry, other = load(app / "dragoman.toml", {}, {}).agents
+    assert settings == {"agents": [{"id": "speller", "run": entry.run}, {"id": "counter", "run": other.run}]}
+    assert "restartable=True" in (app / other.run.partition(":")[0]).read_text(encoding="utf-8")
     file, _, name = entry.run.partition(":")
     agent = (app / file).read_text(encoding="utf-8")
     (readme,) = re.findall(r"^```python\n(from collections.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
