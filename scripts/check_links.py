@@ -36,6 +36,7 @@ MADE_BY_READERS = frozenset(
         "hello.py",
         "house.py",
         "others.py",
+        "receiver.py",
         "speller.py",
         "try_weather.py",
         "weather.py",

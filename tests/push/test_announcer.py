@@ -261,7 +261,7 @@ async def test_a_url_that_may_not_be_called_is_named_with_what_speaks_against_it
     assert field == "params.config.url"
     assert words in reason
     assert "secret" not in reason
-    assert ("push_allowed_cidrs" in reason) == ("address" in words)
+    assert ("--push-allowed-hosts " in reason) == ("address" in words)
 
 
 @pytest.mark.parametrize("url", ["http://inside.example/", "http://10.0.0.7/"])

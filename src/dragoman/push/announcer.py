@@ -10,6 +10,7 @@ put off until the task's state changes. A body known to be put off is not render
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,7 +32,7 @@ from dragoman.net.target import Target, target
 from dragoman.push.caller import header_fault
 from dragoman.store.outbox import Delivery, Registration
 
-ALLOWING = ". The operator of this server can allow it: push_allowed_hosts, push_allowed_cidrs"
+ALLOWING = '. The operator of this server can allow it: push_allowed_hosts = ["{host}"], or --push-allowed-hosts {host}'
 """Added to the error for an address that is refused."""
 
 EACH_BYTES_MAX = 64 * 1024
@@ -76,7 +77,7 @@ class WebhookAnnouncer:
             await self._guard.check(to, self._resolver)
         except (BadUrl, AddressRefused) as error:
             known = isinstance(error, AddressRefused) and not isinstance(error.__cause__, Unresolved)
-            how = ALLOWING if known else ""
+            how = ALLOWING.format(host=urlsplit(config.url).hostname) if known else ""
             raise InvalidParams(field, f"this URL is not called: {error}{how}") from None
         if form is not None and (reason := header_fault(form, config)) is not None:
             raise InvalidParams(field.rpartition(".")[0], reason)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dragoman.agents.model import endpoint
 from dragoman.agents.model.agent import ChatAgent
 from dragoman.agents.model.endpoint import completions_url, models_url
 from dragoman.agents.model.failures import after_s
@@ -634,6 +635,20 @@ async def test_a_check_says_that_a_page_is_there_in_place_of_models(site_of_page
 async def test_a_check_says_that_nobody_is_there() -> None:
     (finding,) = await checked(model("http://127.0.0.1:9/v1"))
     assert not finding.ok
+
+
+async def test_a_check_tells_an_endpoint_that_is_slow_from_one_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(endpoint, "LOOK_S", 0.01)
+
+    async def keep_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(keep_silent, "127.0.0.1") as server:
+        (finding,) = await checked(model(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"))
+    assert (finding.ok, "loading the model" in finding.fix) == (False, True)
 
 
 async def test_a_check_says_that_the_version_is_missing(api: Completions) -> None:

@@ -25,7 +25,7 @@ from dragoman.client.token_exchange import TokenExchange, present_subject
 from dragoman.config import Model
 from dragoman.engine.api import CheckResult
 from dragoman.net.egress import OPERATORS_RULES, Egress, EgressRules, Flow, HttpReply, checked
-from dragoman.net.errors import EgressError
+from dragoman.net.errors import EgressError, TimedOut
 from dragoman.telemetry.coalescing import about
 
 log = logging.getLogger("dragoman.models")
@@ -207,6 +207,9 @@ async def check_endpoint(endpoint: ModelEndpoint, model: str) -> AsyncIterator[C
     try:
         reply = await endpoint.models()
         let_in = reply.status not in (401, 403) and not _refuses(await endpoint.probe())
+    except TimedOut as error:
+        yield CheckResult(False, str(error), "something listens there: is it still loading the model? Then try again")
+        return
     except EgressError as error:
         yield CheckResult(False, str(error), f"is the endpoint running, and is {where} the right address?")
         return
