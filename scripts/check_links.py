@@ -37,13 +37,14 @@ MADE_BY_READERS = frozenset(
         "house.py",
         "others.py",
         "receiver.py",
+        "run_tck.py",
         "speller.py",
         "try_weather.py",
         "weather.py",
         "writers.py",
     }
 )
-"""Files that a page has its reader make, before it names them in a command."""
+"""Files that a page has its reader make or fetch, before it names them in a command."""
 
 FOLDERS = ("deploy", "docs", "examples")
 """The folders whose pages are checked, beside those of the root."""
@@ -52,9 +53,13 @@ WRITTEN = ("bench/results/", "build/", "data/", "dist/")
 """Folders that programs write, which are not in the repository."""
 
 PUBLISHED = re.compile(r"(?:pip install|uv add|uvx|pipx (?:install|run))(?: -\S+)* ['\"]?dragoman\b(?!\[)")
-"""An installation from a registry, where the package is not; from a copy of the repository it is `pip install .`.
+"""An installation from a registry, where the package is not before its first release.
 
-One with an extra adds to a wheel that is installed, and is what messages advise."""
+One with an extra adds to what is installed, from a wheel or a clone, and is what messages advise."""
+
+UNRELEASED = "<!-- before the first release -->"
+"""What stands in the README before the way to install until then. `make release` refuses it, and without it pages may
+name the package of the registry."""
 
 
 def anchors(markdown: str) -> set[str]:
@@ -124,7 +129,9 @@ def _arguments(text: str) -> Iterator[str]:
 
 def published(page: Path) -> list[str]:
     """The commands of `page` that install the package from a registry."""
-    return [f"{command}: write pip install ." for command in PUBLISHED.findall(page.read_text(encoding="utf-8"))]
+    return [
+        f"{command}: link to the README's Install" for command in PUBLISHED.findall(page.read_text(encoding="utf-8"))
+    ]
 
 
 def unlisted(root: Path) -> list[str]:
@@ -168,16 +175,17 @@ def _beside(page: Path) -> Iterator[Path]:
 def main() -> int:
     """The exit code."""
     root = Path(__file__).resolve().parent.parent
+    released = UNRELEASED not in (root / "README.md").read_text(encoding="utf-8")
     folders = [*root.glob("*.md"), *(path for top in FOLDERS for path in (root / top).rglob("*.md"))]
     pages = sorted(page for page in folders if "node_modules" not in page.parts)
     found = [
         f"{page.relative_to(root)}: {finding}"
         for page in pages
-        for finding in [*broken(page), *absent(page, root), *published(page)]
+        for finding in [*broken(page), *absent(page, root), *([] if released else published(page))]
     ]
     found += [
         f"{module.relative_to(root)}: {finding}"
-        for module in sorted((root / "src").rglob("*.py"))
+        for module in ([] if released else sorted((root / "src").rglob("*.py")))
         for finding in published(module)
     ]
     found += [

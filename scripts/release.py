@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dragoman import __version__
+from scripts.check_links import UNRELEASED
 from scripts.dist import BIN, CHECKERS, DIST, ROOT, Refused, run
 from scripts.dist import main as make_dist
 from scripts.metadata_hook import PLACEHOLDER, read_repository
@@ -99,6 +100,19 @@ def check_addresses() -> str:
     return repository
 
 
+def check_install() -> str:
+    """The README installs what will be published."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    if UNRELEASED in readme:
+        raise Refused(
+            f"README.md still says how to install before the first release: in place of what stands from {UNRELEASED} "
+            "to <!-- end -->, write a block with `pip install dragoman`"
+        )
+    if not re.search(r"^pip install dragoman$", readme, re.MULTILINE):
+        raise Refused("README.md has no line `pip install dragoman`")
+    return "pip install dragoman"
+
+
 def check_packages() -> str:
     """Wheel and source distribution: the same bytes twice, contents, bill of materials, the README's first example."""
     if make_dist():
@@ -178,6 +192,7 @@ STEPS: Sequence[Check] = (
     check_version,
     check_changelog,
     check_addresses,
+    check_install,
     check_packages,
     check_extras,
     check_licenses,

@@ -33,7 +33,7 @@ PAGES = sorted(
 )
 
 RUN = {
-    "README.md": ("tests/docs/test_readme.py", "sh json python"),
+    "README.md": ("tests/docs/test_readme.py", "sh python"),
     "docs/compatibility.md": ("tests/docs/test_readme.py", "python js"),
     "docs/getting-started.md": ("tests/docs/test_readme.py", "sh json python"),
     "docs/agents.md": ("tests/agents/python/test_docs.py", "python"),

@@ -129,5 +129,5 @@ def test_a_console_of_other_packages_than_the_locked_ones_is_refused(tree: Path,
 def test_the_first_example_of_the_readme_is_one_agent_and_two_commands() -> None:
     code, serve, call = dist.first_example((ROOT / "README.md").read_text(encoding="utf-8"))
     assert "Agent(" in code
-    assert serve.split()[1:] == ["serve", "speller.py", "--port", "0", "--store", "memory:"]
-    assert call.startswith("curl http://127.0.0.1:7871/")
+    assert serve.split()[1:] == ["serve", "speller.py", "--port", "0"]
+    assert call.startswith("dragoman send -a localhost:7871 ")

@@ -51,6 +51,21 @@ def test_a_development_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         release.check_version()
 
 
+@pytest.mark.parametrize(
+    ("readme", "said"),
+    [("<!-- before the first release -->\npip install ./dragoman-*.whl\n", "to <!-- end -->"), ("x\n", "no line")],
+)
+def test_a_readme_that_installs_from_a_file_is_refused(root: Path, readme: str, said: str) -> None:
+    (root / "README.md").write_text(readme)
+    with pytest.raises(release.Refused, match=said):
+        release.check_install()
+
+
+def test_a_readme_that_installs_the_package_is_good(root: Path) -> None:
+    (root / "README.md").write_text("```sh\npip install dragoman\n```\n")
+    assert release.check_install() == "pip install dragoman"
+
+
 @pytest.mark.parametrize("said", ["getaddrinfo ENOTFOUND registry", "npm error code ENOAUDIT"])
 def test_an_auditor_without_an_answer_is_no_failure(said: str) -> None:
     with pytest.raises(release.NoAnswer):
