@@ -400,6 +400,7 @@ WORKER = '[[agents]]\nid = "a"\nrun = "worker"\n'
         ('[[agents]]\nid = 5\nrun = "m:o"\n', "agents[0].id", "must be text"),
         (MODULE + 'api_key = " "\n', "agents[0].api_key", "not empty"),
         (MODULE + 'nmae = "A"\n', "agents[0].nmae", "did you mean name?"),
+        ('[[agents]]\nid = "a"\nrun = "https://x"\n', "agents[0].run", "must begin with a2a: (another A2A server)"),
         ('[[agents]]\nid = "a"\nrun = "openai:http://x/v1"\nmodle = "A"\n', "agents[0].modle", "did you mean model?"),
         (
             '[[agents]]\nid = "a"\nrun = "a2a:http://x"\nmodle = "A"\n',

@@ -34,6 +34,9 @@ OPENED_BY_SERVER = (
 )
 """The fix for a module that opens what belongs to the loop of the server."""
 
+IN_FILE = ("a2a", "openai", "command")
+"""The kinds of agents that only the file can have, since they have settings."""
+
 OTHER_KINDS = "; agents that are not Python are a2a:URL, openai:URL, command:PROGRAM or worker, as `run` in the file"
 
 
@@ -174,11 +177,12 @@ def _split(reference: str) -> tuple[str, str]:
         return reference, ""
     if not place or not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name):
         kind = place.partition(":")[0]
+        if kind not in (*IN_FILE, "http", "https"):
+            raise AgentReferenceError(f"{reference}: must be MODULE:OBJECT or file.py:OBJECT")
+        run = reference if kind in IN_FILE else f"a2a:{reference}"
+        model = "" if kind in IN_FILE else " (for a model's API, openai: in place of a2a:)"
         raise AgentReferenceError(
-            f"{reference}: must be MODULE:OBJECT or file.py:OBJECT"
-            if kind not in ("a2a", "openai", "command")
-            else f"{reference}: an agent of the kind {kind} has an id and settings: write it into the file, as `run` "
-            "of a table [[agents]]"
+            f'{reference}: write it as a table [[agents]] into dragoman.toml, with id = "NAME" and run = "{run}"{model}'
         )
     return place, name
 

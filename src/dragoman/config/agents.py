@@ -239,6 +239,10 @@ def _check_run(source: str, path: str, entry: AgentEntry, table: dict[str, Any])
         if (value := getattr(entry, name)) is not None and (entry.run == WORKER or own is not None):
             raise ConfigError(source, f"{path}.{name}", value, "is for agents of Python only: leave it out")
     _check_direct(source, path, entry)
+    if entry.run.startswith(("http://", "https://")):
+        raise ConfigError(
+            source, f"{path}.run", entry.run, "must begin with a2a: (another A2A server) or openai: (a model's API)"
+        )
     if entry.run != WORKER and own is None and (OTHER_RUN.match(entry.run) or not RUN.fullmatch(entry.run)):
         raise ConfigError(
             source,
