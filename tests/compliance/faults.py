@@ -168,8 +168,7 @@ FAULTS = (
         "TASK_POLL_004",
         WAITING,
         "            if not session.task.task_id:\n                raise\n"
-        '            warn(f"the stream was lost, and the command asks for the state instead: {error}")\n'
-        "            return await _finish(session, on_update)\n    answer",
+        "            return await _outlast(session, error, on_update, session.task.task_id)\n    answer",
         "            raise\n    answer",
     ),
     _fault(

@@ -235,7 +235,10 @@ GATEWAY_DOWN = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: cl
 
 @pytest.mark.parametrize("resumes", [True, False])
 @requirement("TASK_POLL_004", "TASK_SUBSCRIBE_002")
-def test_a_stream_that_breaks_is_resumed_or_replaced_by_polling(caller: Caller, resumes: bool) -> None:
+def test_a_stream_that_breaks_is_resumed_or_replaced_by_polling(
+    caller: Caller, resumes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.cli.a2a.session.MEND_S", 1.0)
     card = read_card(caller, "count")
     interface = next(each for each in card["supportedInterfaces"] if each["protocolBinding"] == "JSONRPC")
     text = "count 40" if caller.live.name in OFFICIAL else "20 every 0.1"

@@ -16,6 +16,8 @@ import pytest
 from dragoman.cli.a2a.commands.send import read_parts
 from dragoman.cli.a2a.settings import SettingsError
 from tests.cli.a2a.command import DEADLINE_S, Shell
+from tests.client.proxy import Fault
+from tests.compliance.proxied import proxied
 
 
 def test_a_task_is_waited_for_and_rendered_as_fields_and_blocks(shell: Shell, demo: str) -> None:
@@ -48,6 +50,32 @@ def test_a_stream_of_text_restates_ids_and_state_at_its_end(shell: Shell, demo: 
     ran = shell.run("send", "-a", f"{demo}/agents/counter", "2 every 0.01", "--stream")
     labels = [line.partition(":")[0] for line in ran.out.splitlines()[-4:]]
     assert labels == ["Task", "Context", "State", "Next"]
+
+
+DOWN = Fault(refuses=b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+
+def test_a_stream_continues_when_an_agent_comes_back_later(
+    shell: Shell, demo: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.cli.a2a.session.MEND_S", 0.01)
+    agent = f"{demo}/agents/counter"
+    card = shell.run("card", "get", "-a", agent, "-o", "json").json
+    jsonrpc = next(each for each in card["supportedInterfaces"] if each["protocolBinding"] == "JSONRPC")
+    with proxied(demo) as proxy:
+        interface = {**jsonrpc, "url": jsonrpc["url"].replace(demo, proxy.url)}
+        (shell.work / "card.json").write_text(json.dumps({**card, "supportedInterfaces": [interface]}))
+        away = iter(range(5))
+        proxy.choose = lambda asked: (
+            Fault(cut=1600) if b'"SendStreamingMessage"' in asked else None if next(away, None) is None else DOWN
+        )
+        words = ("20 every 0.05", "--stream", "-o", "json", "--poll-interval", "10ms", "--timeout", "30s")
+        ran = shell.run("send", "-a", "./card.json", *words)
+    assert ran.status == 0
+    assert "continues when the agent answers" in ran.err
+    chunks = [line["artifactUpdate"]["artifact"]["parts"] for line in ran.lines if "artifactUpdate" in line]
+    said = "".join(part["text"] for parts in chunks for part in parts)
+    assert list(map(int, said.split())) == list(range(1, 21))
 
 
 def test_a_message_without_a_task_ends_well_in_every_form(shell: Shell, demo: str) -> None:

@@ -50,6 +50,14 @@ def test_a_wait_stops_at_a_question(shell: Shell, demo: str) -> None:
     assert ran.fields["State"] == "TASK_STATE_INPUT_REQUIRED"
 
 
+@pytest.mark.parametrize("words", [("task", "subscribe"), ("watch",)])
+def test_following_stops_at_a_question(shell: Shell, demo: str, words: tuple[str, ...]) -> None:
+    agent = ("-a", f"{demo}/agents/booking")
+    begun = shell.run("send", *agent, "go", "--async", "-o", "json").json["task"]["id"]
+    ran = shell.run(*words, *agent, begun, "--timeout", "30s")
+    assert (ran.status, ran.fields["State"]) == (0, "TASK_STATE_INPUT_REQUIRED")
+
+
 def test_an_unknown_task_is_an_error_by_its_own_name(shell: Shell, demo: str) -> None:
     for command in ("get", "cancel", "subscribe", "download"):
         ran = shell.run("task", command, "-a", demo, "no-such-task", "-o", "json")

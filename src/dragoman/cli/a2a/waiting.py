@@ -1,7 +1,7 @@
 """Waiting for a task: by its stream where the agent streams, else by asking for its state (a2a-cli §7).
 
-Invariant: a wait ends as soon as the task ends or waits for its caller. A stream that cannot be had, or is lost for
-good, is replaced by polling.
+Invariant: a wait ends as soon as the task ends or waits for its caller. A lost stream continues after its last event
+once the agent answers. One that cannot be had, or cannot continue, is replaced by polling.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 from dragoman.cli.a2a.output import warn
 from dragoman.cli.a2a.session import POLL_S, CommandSession
 from dragoman.cli.a2a.settings import seconds
-from dragoman.client import HttpRefusal, NoAnswer
+from dragoman.client import HttpRefusal, NoAnswer, StreamLost
 from dragoman.client.stream import TaskStream
 from dragoman.model.errors import A2AError, MethodNotFound, Unavailable, UnsupportedOperation
 from dragoman.model.message import Message
@@ -55,8 +55,7 @@ async def send_and_wait(
         except NoAnswer as error:
             if not session.task.task_id:
                 raise
-            warn(f"the stream was lost, and the command asks for the state instead: {error}")
-            return await _finish(session, on_update)
+            return await _outlast(session, error, on_update, session.task.task_id)
     answer = await session.connection.ask(replace(operation, return_immediately=True))
     assert isinstance(answer, Task | Message)  # the client checks the type of an answer to this operation
     note(session, answer)
@@ -72,20 +71,20 @@ async def subscribe_and_wait(session: CommandSession, task_id: str, *, on_update
     if not streams(session):
         return await _finish(session, on_update, task_id)
     try:
-        answer = await _follow(session, session.connection.task_stream(Subscribe(id=task_id)), on_update)
+        answer = await _subscribe(session, task_id, None, on_update)
     except _NO_STREAM:
         return await _finish(session, on_update, task_id)  # it has ended, which nobody can subscribe to
     except NoAnswer as error:
         if not session.task.task_id:
             raise
-        warn(f"the stream was lost, and the command asks for the state instead: {error}")
-        return await _finish(session, on_update, task_id)
-    assert isinstance(answer, Task)  # a subscription has no direct message
+        return await _outlast(session, error, on_update, task_id)
     return answer
 
 
-async def poll(session: CommandSession, task_id: str, *, history_length: int | None = None) -> Task:
-    """Ask for a task until it has ended or waits for its caller.
+async def poll(
+    session: CommandSession, task_id: str, *, history_length: int | None = None, any_state: bool = False
+) -> Task:
+    """Ask for a task until it has ended or waits for its caller, or with `any_state` until the agent answers.
 
     An agent that has told of the task may be away for AWAY_S, for example to be restarted; it is asked again.
     """
@@ -106,6 +105,8 @@ async def poll(session: CommandSession, task_id: str, *, history_length: int | N
             if task.status.state in TERMINAL | INTERRUPTED:
                 return task
             said = task.status.state
+            if any_state:
+                return task
         if session.debug is not None:
             session.debug.note(f"{said}; asking again in {wait_s:g} s")
         await asyncio.sleep(wait_s)
@@ -149,6 +150,19 @@ def outcome_words(state: TaskState | None) -> str:
     return words.get(state, "") if state is not None else ""
 
 
+async def _subscribe(session: CommandSession, task_id: str, after: str | None, on_update: OnUpdate | None) -> Task:
+    """Follow a task until it ends or waits for its caller: A2A 1.0 keeps a subscription open at a question (§3.1.6)."""
+    stream = session.connection.task_stream(Subscribe(id=task_id), after=after)
+    async with aclosing(stream.updates()) as updates:
+        async for update in updates:
+            note(session, update)
+            if on_update is not None:
+                on_update(update)
+            if session.task.state in INTERRUPTED:
+                break
+    return await _read_final(session, stream)
+
+
 async def _follow(session: CommandSession, stream: TaskStream, on_update: OnUpdate | None) -> Task | Message:
     message: Message | None = None
     async with aclosing(stream.updates()) as updates:
@@ -161,6 +175,23 @@ async def _follow(session: CommandSession, stream: TaskStream, on_update: OnUpda
     if message is not None and not session.task.task_id:
         return message
     return await _read_final(session, stream)
+
+
+async def _outlast(session: CommandSession, error: NoAnswer, on_update: OnUpdate | None, task_id: str) -> Task:
+    """Return the task in its end although its stream was lost, with the updates that follow if its events have ids."""
+    while isinstance(error, StreamLost) and (after := error.event_id):
+        warn(f"the stream was lost, and continues when the agent answers: {error}")
+        await poll(session, task_id, any_state=True)
+        try:
+            return await _subscribe(session, task_id, after, on_update)
+        except (*_NO_STREAM, HttpRefusal, Unavailable):
+            break  # such as an agent that resumes no stream of a task that has ended
+        except NoAnswer as again:
+            error = again
+            if isinstance(again, StreamLost) and again.event_id == after:
+                break  # the agent answers, but does not resume
+    warn(f"the stream was lost, and the command asks for the state instead: {error}")
+    return await _finish(session, on_update, task_id)
 
 
 async def _read_final(session: CommandSession, stream: TaskStream) -> Task:
