@@ -14,6 +14,7 @@ NEEDS = {
     "payment": "a kill in the right moment; its test makes one",
     "reminder": "a minute of sleep, and a restart by hand; its test makes one in a shorter one",
     "runner": "two kills of the server; its test makes them",
+    "tck": "the test kit; its test runs the agent without it",
     "tools": "a model of the reader's own; its test plays one",
     "typescript": "Node 22.18 or newer; its test compiles the worker",
 }
