@@ -9,7 +9,9 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from dragoman import __version__
@@ -17,9 +19,15 @@ from scripts.check_links import UNRELEASED
 from scripts.dist import BIN, CHECKERS, DIST, ROOT, Refused, run
 from scripts.dist import main as make_dist
 from scripts.metadata_hook import PLACEHOLDER, read_repository
+from scripts.packages import tracked
 
 RELEASED = re.compile(r"\d+\.\d+\.\d+")
-EXTRAS = ("grpc", "nats", "otel", "postgres", "s3")
+
+NAMED = re.compile(r'(?:newTag:|appVersion:|^version:|\bdragoman:)\s*"?(\d+\.\d+\.\d+)\b', re.MULTILINE)
+"""A version of Dragoman in `deploy/`: the tag of an image, or a version of the chart."""
+
+LOCKS = ("core", "grpc", "container")
+"""The files in `requirements/` that hold the core and all extras."""
 
 IMPORTS = {
     "grpc": "dragoman.bindings.grpc",
@@ -39,13 +47,21 @@ OFFLINE = re.compile(
 """What auditors print if the service of advisories does not answer."""
 
 BY_HAND = """\
-What is left for a person:
-  1. git tag -s v{version} && git push origin v{version}
-  2. The workflow publish.yml builds the tag again, compares with dist/SHA256SUMS, and publishes with attestations.
-     Files that were made here are unsigned.
-  3. Build and push the image (make container), and sign it.
-  4. Publish the notes: the section {version} of CHANGELOG.md.
-  5. Set __version__ to the next development version, and begin a section Unreleased."""
+What is left for a person, once, before the first release:
+  a. On the index: register the project, and publish.yml with the environment `release` as its trusted publisher.
+     In the repository: let the environment `release` ask a maintainer.
+For each release:
+  1. See that CI, `make test-soak` and `make bench ARGS=--page` are good on this commit (CONTRIBUTING.md, "A release").
+     Walk docs/upgrading.md with the wheel in dist/ beside a copy of a real store.
+  2. git tag -s v{version} -m "Dragoman {version}" && git push origin v{version}
+  3. The workflow publish.yml builds the tag and prints checksums. Compare them with dist/SHA256SUMS, then agree in the
+     environment `release`: it publishes with attestations. The files in dist/ are unsigned.
+  4. If you publish the image and the chart: `make container` tries the image; then
+     docker build -f Containerfile -t REGISTRY/dragoman:{version} --build-arg COMMIT=$(git rev-parse HEAD) .
+     docker push REGISTRY/dragoman:{version} && cosign sign REGISTRY/dragoman:{version}
+     helm package deploy/helm && helm push dragoman-{version}.tgz oci://REGISTRY
+  5. Publish the notes, which are the section {version} of CHANGELOG.md, and the site (`make site`).
+  6. Set __version__ to the next development version, its number in the other places, and begin a section Unreleased."""
 
 
 class NoAnswer(Exception):
@@ -63,14 +79,36 @@ def check_tree() -> str:
     return run("git", "rev-parse", "--short=12", "HEAD").strip()
 
 
+def coming() -> str:
+    """The version that is to be released: that of a development version, too."""
+    return __version__.partition(".dev")[0]
+
+
 def check_version() -> str:
-    """The version is one of a release, and stands wherever it is named."""
+    """The version is one of a release, and has no tag yet."""
     if not RELEASED.fullmatch(__version__):
-        raise Refused(f"{__version__} is no version of a release: set __version__ in src/dragoman/__init__.py")
-    image = ROOT / "deploy" / "kubernetes" / "base" / "kustomization.yaml"
-    if f'newTag: "{__version__}"' not in image.read_text(encoding="utf-8"):
-        raise Refused(f"{image.relative_to(ROOT)} names another version")
+        raise Refused(
+            f"{__version__} is no version of a release: set __version__ in src/dragoman/__init__.py to {coming()}"
+        )
+    if run("git", "tag", "--list", f"v{__version__}"):
+        raise Refused(f"the tag v{__version__} is there already: choose another version")
     return __version__
+
+
+def check_deployment() -> str:
+    """The tags of images and the versions of the chart in deploy/ are those of the release."""
+    found = {
+        f"{path}: {line.strip()}": version
+        for path in tracked(ROOT)
+        if path.parts[0] == "deploy" and path.suffix in (".yaml", ".md")
+        for line in (ROOT / path).read_text(encoding="utf-8").splitlines()
+        for version in NAMED.findall(line)
+    }
+    if wrong := [line for line, version in found.items() if version != coming()]:
+        raise Refused(f"name {coming()} in {'; '.join(wrong)}")
+    if not found:
+        raise Refused("no file in deploy/ names a version")
+    return f"{coming()}, {len(found)} times"
 
 
 def check_changelog() -> str:
@@ -82,12 +120,10 @@ def check_changelog() -> str:
     for name, date, body in sections:
         if name == "Unreleased":
             if body.strip():
-                raise Refused(
-                    f"the section Unreleased of CHANGELOG.md is not empty: name it [{__version__}] with a date"
-                )
+                raise Refused(f"the section Unreleased of CHANGELOG.md is not empty: name it [{coming()}] with a date")
             continue
-        if (name, bool(date)) != (__version__, True):
-            raise Refused(f"CHANGELOG.md begins with {name}, not with [{__version__}] and a date")
+        if (name, bool(date)) != (coming(), True):
+            raise Refused(f"CHANGELOG.md begins with {name}, not with [{coming()}] and a date")
         return f"{len(body.split())} words of {date}"
     raise Refused("CHANGELOG.md has no section")
 
@@ -120,40 +156,53 @@ def check_packages() -> str:
     return ", ".join(sorted(path.name for path in DIST.iterdir()))
 
 
-def check_extras() -> str:
-    """The source distribution installs with every extra into an empty environment, and each of them can be imported."""
-    (sdist,) = DIST.glob("*.tar.gz")
+@contextmanager
+def installed(*wanted: str) -> Iterator[Path]:
+    """An environment with what uv was asked to install; its folder of programs."""
     with tempfile.TemporaryDirectory() as name:
         environment = Path(name) / "environment"
         run(BIN / "uv", "venv", "--quiet", "-p", BIN / "python", environment)
-        run(
-            BIN / "uv",
-            "pip",
-            "install",
-            "--quiet",
-            "-p",
-            environment,
-            f"dragoman[{','.join(EXTRAS)}] @ {sdist.as_uri()}",
-        )
-        run(environment / "bin" / "python", "-c", f"import {', '.join(IMPORTS[extra] for extra in EXTRAS)}")
-    return ", ".join(EXTRAS)
+        run(BIN / "uv", "pip", "install", "--quiet", "-p", environment, *wanted)
+        yield environment / "bin"
+
+
+def check_extras() -> str:
+    """Wheel and source distribution install with every extra, the wheel also with each alone, from the index."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = sorted(project["optional-dependencies"])
+    (wheel,), (sdist,) = DIST.glob("*.whl"), DIST.glob("*.tar.gz")
+    for file, chosen in ((wheel, extras), (sdist, extras), *((wheel, [extra]) for extra in extras)):
+        with installed(f"dragoman[{','.join(chosen)}] @ {file.as_uri()}") as programs:
+            run(programs / "python", "-c", f"import {', '.join(IMPORTS[extra] for extra in chosen)}")
+            run(programs / "dragoman", "--version", cwd=programs)
+    return ", ".join(extras)
+
+
+def check_demo() -> str:
+    """The README's `dragoman demo kill` loses nothing with the wheel in an empty environment."""
+    (wheel,) = DIST.glob("*.whl")
+    with installed(f"dragoman @ {wheel.as_uri()}") as programs:
+        run(programs / "dragoman", "demo", "kill", "--alone", "--step", "0.2", cwd=programs)
+    return "dragoman demo kill"
 
 
 def check_licenses() -> str:
-    """No package that the installation needs has a licence that asks for more than Apache-2.0."""
+    """No package that the core or an extra needs has a licence that asks for more than Apache-2.0."""
     script = (
         "import json; from importlib.metadata import distributions; print(json.dumps({d.name: "
         "[d.metadata.get('License-Expression') or '', d.metadata.get('License') or '', "
         "*(d.metadata.get_all('Classifier') or [])] for d in distributions()}))"
     )
-    said: dict[str, list[str]] = json.loads(run(BIN / "python", "-c", script))
-    names = re.findall(
-        r"^([a-z0-9-]+)==", (ROOT / "requirements" / "core.txt").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    found = [name for name in names if any(COPYLEFT.search(line[:200]) for line in said.get(name, []))]
-    if found:
+    with installed(*lock_options()) as programs:
+        said: dict[str, list[str]] = json.loads(run(programs / "python", "-c", script))
+    if found := sorted(name for name, lines in said.items() if any(COPYLEFT.search(line[:200]) for line in lines)):
         raise Refused(f"look at the licences of {', '.join(found)}")
-    return f"{len(names)} packages of the core"
+    return f"{len(said)} packages"
+
+
+def lock_options() -> list[str]:
+    """The options by which installers and auditors read what the core and the extras need."""
+    return [word for name in LOCKS for word in ("-r", str(ROOT / "requirements" / f"{name}.txt"))]
 
 
 def check_stores() -> str:
@@ -164,12 +213,11 @@ def check_stores() -> str:
 
 def check_python_advisories() -> str:
     """No package of the core or of an extra has a known vulnerability."""
-    files = [str(ROOT / "requirements" / f"{name}.txt") for name in ("core", "grpc")]
-    return audited(str(CHECKERS / "pip-audit"), "--disable-pip", *(word for file in files for word in ("-r", file)))
+    return audited(str(CHECKERS / "pip-audit"), "--disable-pip", *lock_options())
 
 
 def check_node_advisories() -> str:
-    """The same for what the console is built with."""
+    """No package that the console is built with has a known vulnerability."""
     return audited("npm", "audit", "--prefix", str(ROOT / "console"))
 
 
@@ -190,11 +238,13 @@ def audited(*command: str) -> str:
 STEPS: Sequence[Check] = (
     check_tree,
     check_version,
+    check_deployment,
     check_changelog,
     check_addresses,
     check_install,
     check_packages,
     check_extras,
+    check_demo,
     check_licenses,
     check_stores,
     check_python_advisories,
@@ -204,17 +254,20 @@ STEPS: Sequence[Check] = (
 
 def main(steps: Sequence[Check] = STEPS) -> int:
     """Try all steps. Returns the exit status."""
-    failed = 0
+    failed = silent = 0
     for step in steps:
         name = (step.__doc__ or step.__name__).splitlines()[0].rstrip(".")
         try:
             print(f"ok         {name}: {step()}", flush=True)
         except NoAnswer as silence:
+            silent += 1
             print(f"no answer  {name}: {silence}", flush=True)
         except Refused as refusal:
             failed += 1
             print(f"FAILED     {name}: {refusal}", flush=True)
-    print(BY_HAND.format(version=__version__))
+    print(BY_HAND.format(version=coming()))
+    if silent:
+        print(f"{silent} of {len(steps)} steps got no answer: repeat them where their services can be reached.")
     if failed:
         print(f"{failed} of {len(steps)} steps failed: nothing of this may be released.")
     return 1 if failed else 0

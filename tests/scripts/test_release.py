@@ -1,6 +1,7 @@
 """`make release`: what may not be released is said, and the rest is tried all the same."""
 
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,40 @@ def test_a_readme_that_installs_the_package_is_good(root: Path) -> None:
     assert release.check_install() == "pip install dragoman"
 
 
+CHART = 'name: dragoman\nversion: 1.2.0\nappVersion: "{}" # the tag\nkubeVersion: ">=1.31.0-0"\n'
+PAGE = "docker run registry.example/dragoman:1.2.0 and postgres:18.0.0\n"
+
+
+def deployment(root: Path, monkeypatch: pytest.MonkeyPatch, chart: str) -> None:
+    files = {Path("deploy/helm/Chart.yaml"): chart, Path("deploy/README.md"): PAGE}
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    monkeypatch.setattr(release, "tracked", lambda _: [*files])
+
+
+def test_the_versions_of_the_deployment_are_found_for_a_development_version_too(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment(root, monkeypatch, CHART.format("1.2.0"))
+    assert release.check_deployment() == "1.2.0, 3 times"
+    monkeypatch.setattr(release, "__version__", "1.2.0.dev3")
+    assert release.check_deployment() == "1.2.0, 3 times"
+
+
+def test_another_version_in_the_deployment_is_refused_by_its_line(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment(root, monkeypatch, CHART.format("1.1.0"))
+    with pytest.raises(
+        release.Refused, match=r'name 1\.2\.0 in deploy/helm/Chart\.yaml: appVersion: "1\.1\.0" # the tag$'
+    ):
+        release.check_deployment()
+
+
+def test_every_extra_has_an_import_that_shows_it() -> None:
+    project = tomllib.loads((release.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["optional-dependencies"].keys() == release.IMPORTS.keys()
+
+
 @pytest.mark.parametrize("said", ["getaddrinfo ENOTFOUND registry", "npm error code ENOAUDIT"])
 def test_an_auditor_without_an_answer_is_no_failure(said: str) -> None:
     with pytest.raises(release.NoAnswer):
@@ -93,5 +128,6 @@ def test_all_steps_are_tried(capsys: pytest.CaptureFixture[str]) -> None:
     assert release.main((fails, is_silent, works)) == 1
     said = capsys.readouterr().out
     assert "FAILED     One: bad\nno answer  Two: nobody there\nok         Three: good\n" in said
+    assert "1 of 3 steps got no answer" in said
     assert "1 of 3 steps failed" in said
     assert release.main((is_silent, works)) == 0
