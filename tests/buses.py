@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
-from dragoman.bus.api import PAGE_BYTES_MAX, SIGNAL_BYTES_MAX, BusFigures, Inbox
+from dragoman.bus.api import PAGE_BYTES_MAX, SIGNAL_BYTES_MAX, BusFigures, HintInbox
 
 Fate = Callable[[], Sequence[float]]
 """Decides what becomes of one message to one replica: after how many seconds each of its copies arrives.
@@ -57,7 +57,7 @@ class HubBus:
         self._hub = hub
         self._replica_id = ""
         self._agents: frozenset[str] = frozenset()
-        self._inbox = Inbox()
+        self._inbox = HintInbox()
         self._heard: dict[str, asyncio.Queue[bytes]] = {}
 
     async def open(self) -> None:
@@ -69,7 +69,7 @@ class HubBus:
         if self in self._hub.buses:
             self._hub.buses.remove(self)
 
-    def listen(self, inbox: Inbox) -> None:
+    def listen(self, inbox: HintInbox) -> None:
         """As the protocol says."""
         self._inbox = inbox
 

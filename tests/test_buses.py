@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from dragoman.bus.api import Hint, Inbox
+from dragoman.bus.api import Hint, HintInbox
 from tests.buses import Hub, HubBus
 from tests.virtual_time import in_virtual_time
 
 
-class Ears(Inbox):
+class Ears(HintInbox):
     """A replica on a bus, and what it has heard."""
 
     def __init__(self, hub: Hub, name: str, *agents: str) -> None:

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from dragoman.bus.api import Bus, BusError, Hint, Inbox, NoBus
+from dragoman.bus.api import Bus, BusError, Hint, HintInbox, NoBus
 from dragoman.bus.envelope import Envelope, MessageKind, Seal
 from dragoman.bus.nats import NatsCarrier
 from dragoman.bus.open import make_bus
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 DEADLINE_S = 60
 
 
-class Replica(Inbox):
+class Replica(HintInbox):
     """A bus, and what was heard on it."""
 
     def __init__(self, bus: Bus, name: str) -> None:

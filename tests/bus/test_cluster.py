@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from dragoman.bus import cluster
-from dragoman.bus.api import Hint, Inbox
+from dragoman.bus.api import Hint, HintInbox
 from dragoman.bus.carrier import CarrierDown, Dropped, Received
 from dragoman.bus.cluster import ClusterBus
 from dragoman.bus.envelope import Envelope, MessageKind, Seal
@@ -74,7 +74,7 @@ class Wind:
         self._air.connections.remove(self)
 
 
-class Listing(Inbox):
+class Listing(HintInbox):
     """Keeps hints in a list."""
 
     def __init__(self, hints: list[Hint]) -> None:
@@ -273,7 +273,7 @@ def _publishes(bus: ClusterBus) -> bool:
 async def test_errors_of_this_program_are_logged_and_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
     air, seen = Air(), list[int | None]()
 
-    class Strange(Inbox):
+    class Strange(HintInbox):
         def put(self, hint: Hint) -> None:
             seen.append(hint[1])
             if hint[1] == 1:

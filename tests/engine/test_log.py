@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from dragoman.bus.api import Inbox
+from dragoman.bus.api import HintInbox
 from dragoman.engine.hints import Hints
 from dragoman.engine.log import Log, Page, await_settled
 from dragoman.engine.log_reader import LogReader
@@ -554,7 +554,7 @@ async def test_nothing_is_announced_to_others_that_follows_what_was_lost(store: 
     for bus, name in ((here, "here"), (there, "there")):
         await bus.open()
         bus.serve(name, ())
-    heard = Inbox()
+    heard = HintInbox()
     there.listen(heard)
     there.follow("t")
     assert await heard.next() == ("t", None, None)

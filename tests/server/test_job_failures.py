@@ -20,7 +20,7 @@ from dragoman.agents.remote.endpoint import UpstreamEndpoint
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.attendance import Attendance
 from dragoman.bindings.mcp import Sessions
-from dragoman.bus.api import Inbox
+from dragoman.bus.api import HintInbox
 from dragoman.config import Config, Model, Upstream
 from dragoman.engine.admin.administration import Administration
 from dragoman.engine.admin.bulk_jobs import BulkRunner
@@ -96,7 +96,7 @@ OF_REPLICAS: dict[str, tuple[type, str]] = {
     "words about calls of MCP": (Sessions, "run"),
     "attendance of workers": (Attendance, "_tick"),
     "claims": (Recovery, "_claim_some"),
-    "hints": (Inbox, "next"),
+    "hints": (HintInbox, "next"),
     "poll": (Cancellations, "stop_marked"),
 }
 """The same for the jobs that only a replica has."""

@@ -63,7 +63,7 @@ class WorkerLine(WorkersHere, frozen=True, kw_only=True):
     oldest_queued_s: float | None = None
 
 
-class WorkerLease(Struct, frozen=True, kw_only=True):
+class WorkerTaskLine(Struct, frozen=True, kw_only=True):
     """A task that a worker has. The lease runs out in `expires_s` seconds if the worker keeps silent."""
 
     task: str
@@ -82,7 +82,7 @@ class KnownWorker(Struct, frozen=True, kw_only=True):
     last_word: Literal["poll", "heartbeat", "report"] | None
     last_word_s: float | None
     waits: bool
-    leases: tuple[WorkerLease, ...]
+    leases: tuple[WorkerTaskLine, ...]
 
 
 class UpstreamLine(Struct, frozen=True, kw_only=True):

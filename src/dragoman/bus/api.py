@@ -28,7 +28,7 @@ The seq is None if hints about the task may have been lost: whoever follows it l
 """
 
 
-class Inbox:
+class HintInbox:
     """The hints of other replicas to one replica, until it reads them. One reader, on the loop of the bus."""
 
     __slots__ = ("_arrived", "_hints", "dropped", "work")
@@ -101,7 +101,7 @@ class Bus(Protocol):
         """Send what waits, within a second, and disconnect."""
         ...
 
-    def listen(self, inbox: Inbox) -> None:
+    def listen(self, inbox: HintInbox) -> None:
         """Put hints about the tasks that are followed, and word of work, into `inbox`. Only before `open`."""
         ...
 
@@ -188,7 +188,7 @@ class NoBus:
     async def close(self) -> None:
         """Do nothing."""
 
-    def listen(self, inbox: Inbox) -> None:
+    def listen(self, inbox: HintInbox) -> None:
         """Do nothing."""
 
     def serve(self, replica_id: str, agents: Collection[str]) -> None:

@@ -21,7 +21,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import assert_never
 
-from dragoman.bus.api import PAGE_BYTES_MAX, SIGNAL_BYTES_MAX, BusFigures, Inbox
+from dragoman.bus.api import PAGE_BYTES_MAX, SIGNAL_BYTES_MAX, BusFigures, HintInbox
 from dragoman.bus.carrier import BusConnection, Carrier, CarrierDown
 from dragoman.bus.envelope import Envelope, MessageKind, Seal
 from dragoman.bus.interest import Interest, slot_of, spell_all, spell_some
@@ -86,7 +86,7 @@ class ClusterBus:
         self._for_all = f"{self._prefix}.t"
         """The subject of hints for everybody. Once the others have said what they follow, each has its own."""
         self._interest = Interest()
-        self._inbox = Inbox()
+        self._inbox = HintInbox()
         self._heard: dict[str, asyncio.Queue[bytes]] = {}
         self._standing: set[str] = set()
         """The subjects of this replica and its agents."""
@@ -139,7 +139,7 @@ class ClusterBus:
         await asyncio.wait([self._running])
         self._running = None
 
-    def listen(self, inbox: Inbox) -> None:
+    def listen(self, inbox: HintInbox) -> None:
         """As the protocol says."""
         self._inbox = inbox
 

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from dragoman.bus.api import PAGE_BYTES_MAX, Bus, Inbox, NoBus
+from dragoman.bus.api import PAGE_BYTES_MAX, Bus, HintInbox, NoBus
 from dragoman.engine.log import Log, Page
 from dragoman.engine.peer_reader import PeerReader
 from dragoman.model.task import TERMINAL
@@ -41,7 +41,7 @@ class Hints:
         self._polled_s = 0.0
         self._living = 0
         """How many other replicas were alive at the last poll."""
-        self._inbox = Inbox()
+        self._inbox = HintInbox()
         self._bus.listen(self._inbox)
 
     def serve(self, replica_id: str, agents: Collection[str]) -> None:

@@ -5,7 +5,7 @@ Invariant: everything is read from the agents at the moment of the request.
 
 from collections.abc import Mapping
 
-from dragoman.admin.overview import AgentFacts, AgentMember, KnownWorker, UpstreamLine, WorkerLease, WorkersHere
+from dragoman.admin.overview import AgentFacts, AgentMember, KnownWorker, UpstreamLine, WorkersHere, WorkerTaskLine
 from dragoman.agents.kinds import upstream_agents, worker_agents
 from dragoman.agents.remote.route import UpstreamRoute
 from dragoman.agents.worker.leases import Leases
@@ -124,5 +124,5 @@ def _known_worker(agent_id: str, entry: RosterEntry) -> KnownWorker:
         last_word=entry.word,
         last_word_s=None if entry.age_s is None else round(entry.age_s, 1),
         waits=entry.waits,
-        leases=tuple(WorkerLease(task=task_id, expires_s=round(left_s, 1)) for task_id, left_s in entry.leases),
+        leases=tuple(WorkerTaskLine(task=task_id, expires_s=round(left_s, 1)) for task_id, left_s in entry.leases),
     )
