@@ -1,4 +1,4 @@
-"""Finds passages in a folder of texts and cites them: `FOLDER=docs dragoman serve examples/library/library.py`.
+"""Finds passages in a folder of texts and cites them: `FOLDER=examples dragoman serve examples/library/library.py`.
 
 The ranking is BM25 over paragraphs, in memory. The index follows the folder: a file that has changed is read again.
 """

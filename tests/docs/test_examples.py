@@ -1,11 +1,13 @@
-"""The README of each example says what happens."""
+"""The README of each example says what happens, in a folder that has nothing but what `dragoman examples` wrote."""
 
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
 from tests.docs.reader import reader
 from tests.docs.test_readme import ROOT
+from tests.kit.commands import invoke
 
 PAGES = sorted(ROOT.glob("examples/*/README.md"))
 
@@ -26,7 +28,14 @@ NEEDS = {
     "page", [page for page in PAGES if page.parent.name not in NEEDS], ids=lambda page: page.parent.name
 )
 def test_the_readme_says_what_happens(page: Path, tmp_path: Path) -> None:
-    with reader(tmp_path) as reading:
+    work, kept = tmp_path / "work", tmp_path / "kept"
+    for folder in (work, kept):
+        folder.mkdir()
+    with chdir(work):
+        assert invoke("examples").exit_code == 0
+    for environment in ROOT.glob(".venv-fw-*"):
+        (work / environment.name).symlink_to(environment)
+    with reader(kept, at=work) as reading:
         reading.follow(page)
 
 
