@@ -27,6 +27,13 @@ from tests.processes import ENDS_WITH_US
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 60.0
 MARKDOWN = sorted(str(page.relative_to(ROOT)) for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")))
+READ = sorted(
+    str(page.relative_to(ROOT))
+    for page in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md"))
+    if "node_modules" not in page.parts
+)
+"""The pages for people who use the package."""
+
 PAGES = ("README.md", "docs/getting-started.md")
 
 TEXTS = {
@@ -263,3 +270,26 @@ def test_the_client_with_the_javascript_sdk_counts_down(examples: str, tmp_path:
     ran = subprocess.run([node, script], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip() == COUNTED
+
+
+OF_A_CLONE = re.compile(r"^make [a-z-]+|\.venv/bin/|`make serve`", re.MULTILINE)
+"""Commands that only a clone of the repository has."""
+
+OF_A_FOLDER = re.compile(r"pip install (?!-e )[^`\n]*(?<= )['\"]?(?:\.(?:\[|['\"`\s]|$)|PATH\b)", re.MULTILINE)
+"""An installation from the repository itself, which somebody with a wheel lacks."""
+
+
+def sections(page: str) -> list[str]:
+    """The text of a page from heading to heading; headings are not looked for in blocks."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    fenced = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+    masked = fenced.sub(lambda block: block[0].replace("\n#", "\n "), text)
+    return re.split(r"^#+ ", masked, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", [name for name in READ if name != "docs/README.md"])
+def test_a_page_works_with_a_wheel(name: str) -> None:
+    """A section with a command of a clone says so, and nothing is installed from a folder of the repository."""
+    for section in sections(name):
+        assert not OF_A_CLONE.search(section) or "clone" in section, section[:200]
+        assert not OF_A_FOLDER.search(section), section[:200]
