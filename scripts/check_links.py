@@ -36,7 +36,6 @@ MADE_BY_READERS = frozenset(
         "hello.py",
         "house.py",
         "others.py",
-        "receiver.py",
         "run_tck.py",
         "speller.py",
         "try_weather.py",

@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import re
 import unicodedata
+from collections.abc import Mapping
 
 from dragoman.dialects.api import Signing
 from dragoman.dialects.json_fields import Violations, raw_bytes
@@ -27,6 +28,9 @@ SECRET_MAX = 256
 
 ENCODED = "whsec_"
 """Prefix of a secret that is given in base64 (Standard Webhooks 1.0, secrets)."""
+
+SIGNATURE_AGE_S = 300
+"""How old or early a signature may be (Standard Webhooks 1.0, verifying: the tolerance of its libraries)."""
 
 ARTIFACT = "artifact"
 
@@ -131,6 +135,20 @@ def standard_signature(secret: str, signing: Signing) -> Headers:
         ("webhook-timestamp", str(signing.timestamp_s)),
         ("webhook-signature", f"v1,{base64.b64encode(digest).decode()}"),
     ]
+
+
+def has_standard_signature(secret: str, headers: Mapping[str, str], body: bytes, now_s: float) -> bool:
+    """Whether a call has a signature of Standard Webhooks with this secret that is at most SIGNATURE_AGE_S old.
+
+    `headers` are found by lower-case names.
+    """
+    delivery_id, timestamp = (headers.get(name) or "" for name in ("webhook-id", "webhook-timestamp"))
+    if not (timestamp.isascii() and timestamp.isdecimal()) or abs(now_s - int(timestamp)) > SIGNATURE_AGE_S:
+        return False
+    signing = Signing(delivery_id=delivery_id, task_id="", timestamp_s=int(timestamp), body=body)
+    expected = standard_signature(secret, signing)[1][1].encode()
+    given = (headers.get("webhook-signature") or "").encode().split()
+    return any(hmac.compare_digest(expected, one) for one in given)
 
 
 def _key(secret: str) -> bytes:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from email.message import Message
@@ -14,6 +15,8 @@ from email.message import Message
 import pytest
 
 from dragoman.cli.a2a.commands.receive import BODY_BYTES_MAX, read_body
+from dragoman.dialects.api import Signing
+from dragoman.dialects.push import standard_signature
 from tests.cli.a2a.command import DEADLINE_S, Shell
 from tests.cli.a2a.peer import FarAgent
 
@@ -38,6 +41,38 @@ def test_reports_of_an_agent_arrive_and_strangers_are_refused(shell: Shell) -> N
     assert receiving.returncode == 0
     assert [next(iter(json.loads(line))) for line in out.splitlines()] == ["task", "statusUpdate"]
     assert TOKEN not in out + err
+
+
+SECRET = "whsec_dHdlbnR5LWZvdXIgcmFuZG9tIGJ5dGVz"
+
+
+def test_a_report_that_is_not_signed_with_the_secret_is_refused(shell: Shell) -> None:
+    receiving = shell.start("receive", "--secret", SECRET, "--count", "1", "-o", "json")
+    try:
+        assert receiving.stderr is not None
+        (url,) = re.findall(r"receiving at (\S+)", receiving.stderr.readline())
+        assert post(url, REPORT, "") == 401
+        assert post(url, REPORT, "", **signed(REPORT, SECRET[:-4] + "AAAA")) == 401
+        assert post(url, REPORT, "", **signed(REPORT, SECRET, age_s=600)) == 401
+        assert post(url, REPORT + b" ", "", **signed(REPORT, SECRET)) == 401
+        assert post(url, REPORT, "", **signed(REPORT, SECRET)) == 204
+        out, err = receiving.communicate(timeout=DEADLINE_S)
+    finally:
+        receiving.kill()
+        receiving.communicate()
+    assert (len(out.splitlines()), SECRET in out + err) == (1, False)
+
+
+def test_a_secret_that_no_webhook_can_have_is_wrong_input(shell: Shell) -> None:
+    ran = shell.run("receive", "--secret", "short")
+    assert ran.status == 2
+    assert "--secret must have 16 to 256 characters" in ran.err
+
+
+def signed(body: bytes, secret: str, age_s: int = 0) -> dict[str, str]:
+    """The headers of a delivery that was signed a while ago."""
+    signing = Signing(delivery_id="msg_1", task_id="t", timestamp_s=int(time.time()) - age_s, body=body)
+    return {"webhook-id": "msg_1", **dict(standard_signature(secret, signing))}
 
 
 REPORT = json.dumps({"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "hello"}]}}).encode()
@@ -133,8 +168,8 @@ def test_a_body_is_read_whole_or_refused(headers: dict[str, str], sent: bytes, c
     assert read_body(message, io.BytesIO(sent)) == came
 
 
-def post(url: str, body: bytes, token: str) -> int:
-    request = urllib.request.Request(url, body, {"X-A2A-Notification-Token": token})
+def post(url: str, body: bytes, token: str, **headers: str) -> int:
+    request = urllib.request.Request(url, body, {"X-A2A-Notification-Token": token, **headers})
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return int(answer.status)

@@ -1,11 +1,14 @@
 """`dragoman receive`: a webhook receiver, which prints what agents report about their tasks (a2a-cli §7.2).
 
-Invariant: nothing is printed before its token has been checked, and every report is answered only after it was printed.
+Invariant: nothing is printed before its token and signature have been checked, and every report is answered only after
+it was printed.
 """
 
 import hmac
 import re
 import threading
+import time
+from collections.abc import Mapping
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
@@ -43,21 +46,29 @@ POLL_S = 0.1
 @click.option(
     "--token", metavar="TOKEN", help="Token that each report must carry, as given to `push-config create --token`."
 )
+@click.option("--secret", metavar="SECRET", help="Secret with which each report must be signed, by Standard Webhooks.")
 @click.option("--count", type=WholeNumber(1), metavar="N", help="End after N reports.  [default: end with Ctrl-C]")
 @agent_options
-def receive(host: str, port: int, token: str | None, count: int | None, **options: Any) -> None:
+def receive(host: str, port: int, token: str | None, secret: str | None, count: int | None, **options: Any) -> None:
     """Receive webhooks, and print each report.
 
     A report is printed as fields and blocks, or with -o json as one JSON object a line.
 
     Examples:
-      dragoman receive --port 8080 --token secret
+      dragoman receive --port 8080 --secret whsec_dHdlbnR5LWZvdXIgcmFuZG9tIGJ5dGVz
       dragoman receive --port 8080 --count 1 -o json
     """
     from dragoman.cli.a2a.session import run_command
+    from dragoman.dialects.push import check
+    from dragoman.model.operations import PushConfig
+
+    faults: list[tuple[str, str]] = []
+    check(PushConfig(url="", secret=secret), "--", faults)
+    for option, fault in faults:
+        raise click.UsageError(f"{option} {fault}")
 
     async def work(settings: "Settings", output: "Output", task: "KnownTask") -> None:
-        await _serve(_Reports(output, token, count), host, port)
+        await _serve(_Reports(output, token, secret, count), host, port)
 
     run_command(options, work, lines=True, endless=count is None)
 
@@ -104,7 +115,7 @@ async def _serve(reports: "_Reports", host: str, port: int) -> None:
             if not isinstance(body, bytes):
                 self.send_error(body)
                 return
-            status = reports.take(self.headers.get(TOKEN_HEADER, ""), body)
+            status = reports.take({name.lower(): value for name, value in self.headers.items()}, body)
             self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -130,19 +141,25 @@ async def _serve(reports: "_Reports", host: str, port: int) -> None:
 class _Reports:
     """Prints reports, one at a time. `complete` once as many have come as were asked for."""
 
-    def __init__(self, output: "Output", token: str | None, count: int | None) -> None:
+    def __init__(self, output: "Output", token: str | None, secret: str | None, count: int | None) -> None:
         self.complete = False
         self._output = output
         self._token = token
+        self._secret = secret
         self._left = count
         self._turn = threading.Lock()
 
-    def take(self, token: str, body: bytes) -> int:
-        """Print a report, and return the HTTP status of the answer."""
+    def take(self, headers: Mapping[str, str], body: bytes) -> int:
+        """Print a report, and return the HTTP status of the answer. `headers` have lower-case names."""
         from dragoman.cli.a2a.output import warn
+        from dragoman.dialects.push import has_standard_signature
 
+        token = headers.get(TOKEN_HEADER.lower(), "")
         if self._token is not None and not hmac.compare_digest(token.encode(), self._token.encode()):
             warn(f"a report without the right {TOKEN_HEADER} was refused")
+            return 401
+        if self._secret is not None and not has_standard_signature(self._secret, headers, body, time.time()):
+            warn("a report without a fresh signature by the secret was refused")
             return 401
         with self._turn:
             if self.complete:  # it came before the server stopped; its sender may try again
