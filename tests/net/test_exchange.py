@@ -171,10 +171,22 @@ LAST = [
 
 @pytest.mark.parametrize(("answer", "status", "body"), CLEAN)
 def test_an_answer_is_read_whole_and_byte_by_byte(answer: bytes, status: int, body: bytes) -> None:
-    for pieces in ([answer], one_by_one(answer)):
-        read_so = read(*pieces)
+    whole, by_bytes = read(answer), read(*one_by_one(answer))
+    for read_so in (whole, by_bytes, *[read(answer, body_max=1000) for _ in range(2)]):  # known bytes are not parsed
         assert (read_so.status, read_so.body, read_so.over, read_so.clean) == (status, body, True, True)
+        assert (read_so.headers, read_so.held, read_so.whole) == (whole.headers, len(body), True)
         assert "retry-after" not in read_so.headers
+
+
+def test_an_answer_of_known_bytes_shares_nothing_with_the_one_before() -> None:
+    first = read(OK, body_max=1000)
+    first.headers["retry-after"] = "1"
+    assert first.take() == b"ok"
+    again = read(OK, body_max=1000)
+    assert (again.headers, again.body) == ({"content-length": "2"}, b"ok")
+    again.receive(b"H")
+    assert not again.clean
+    assert read(OK, body_max=1000).clean
 
 
 @pytest.mark.parametrize(("answer", "status", "body"), CLEAN)
@@ -187,7 +199,7 @@ def test_an_answer_is_over_with_its_last_byte_and_not_before(answer: bytes, stat
 @pytest.mark.parametrize("answer", LAST)
 def test_what_leaves_anything_behind_is_an_answer_and_the_last_one(answer: bytes) -> None:
     for pieces in ([answer], one_by_one(answer), [answer[:-1], answer[-1:]]):
-        read_so = read(*pieces)
+        read_so = read(*pieces, body_max=1000)
         assert (read_so.status, read_so.body, read_so.over, read_so.clean) == (200, b"ok", True, False)
         assert "retry-after" not in read_so.headers
 
@@ -410,12 +422,12 @@ def test_what_is_whole_does_not_depend_on_how_it_was_cut(pieces: list[bytes], wa
     assert len(found) == 1
 
 
-@given(st.lists(PIECES, max_size=8))
-def test_any_bytes_are_an_answer_or_none_however_they_are_cut(pieces: list[bytes]) -> None:
+@given(st.lists(PIECES, max_size=8), st.sampled_from([100, 1000]))
+def test_any_bytes_are_an_answer_or_none_however_they_are_cut(pieces: list[bytes], body_max: int) -> None:
     data = b"".join(pieces)
     found = []
     for cut in ([data], pieces, one_by_one(data)):
-        answer = HttpAnswer(100)
+        answer = HttpAnswer(body_max)
         try:
             for piece in cut:
                 if piece:

@@ -8,6 +8,7 @@ import enum
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -51,6 +52,12 @@ _OWN = (
 )
 """Headers of every request, unless the caller sets them."""
 
+ANSWER_BYTES_MAX = 512
+"""The largest answer that is remembered: receivers of webhooks send the same few bytes again and again."""
+
+ANSWERS_MAX = 256
+"""How many answers are remembered."""
+
 STARTS_MAX = 512
 """How many beginnings of requests are remembered: clients send similar requests again and again."""
 
@@ -58,7 +65,8 @@ STARTS_MAX = 512
 def encode_request(to: Target, headers: Mapping[str, str], body: bytes | None, method: str = "POST") -> bytes:
     """Encode a whole request. Raises BadUrl if a part of it cannot be encoded."""
     start = _start(to, method, tuple(headers))
-    if CONTROL_CHARACTER.search("".join(headers.values())) is not None:
+    values = "".join(headers.values())
+    if not values.isprintable() and CONTROL_CHARACTER.search(values) is not None:
         raise BadUrl(to.shown, "a header of the request holds a line break or another control character")
     length = f"Content-Length: {len(body or b'')}\r\n" if body is not None or method in _BODIES else ""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
@@ -109,6 +117,7 @@ class HttpAnswer:
         "_beginning",
         "_bodiless",
         "_body_max",
+        "_closed",
         "_discardable",
         "_head_room",
         "_keeps",
@@ -144,7 +153,9 @@ class HttpAnswer:
         self._discardable = DISCARDED_BYTES_MAX if want is Want.STATUS else sys.maxsize
         self._bodiless = method == "HEAD"
         self._keeps = False
-        self._parser: HttpResponseParser | None = HttpResponseParser(self)
+        self._closed = False
+        self._parser: HttpResponseParser | None = None
+        """Made when the first bytes have come, if these are not known."""
 
     @property
     def body(self) -> bytes:
@@ -158,11 +169,20 @@ class HttpAnswer:
 
     def receive(self, data: bytes) -> None:
         """Parse the next bytes. Raises NotHttp if there is no status in them, and none will come."""
-        self.begun = True
-        parser = self._parser
-        if parser is None:  # nothing more was expected
-            self.clean = False
+        if self._closed:  # nothing more was expected
+            self.begun, self.clean = True, False
             return
+        if not self.begun:
+            self.begun = True
+            known = None
+            if self.want is Want.STATUS and len(data) <= ANSWER_BYTES_MAX <= self._body_max and not self._bodiless:
+                known = parse_whole(data)
+            if known is not None:
+                self._repeat(known)
+                return
+        parser = self._parser
+        if parser is None:
+            parser = self._parser = HttpResponseParser(self)
         try:
             self._take(parser, data)
         except (HttpParserError, HttpParserUpgrade, NotHttp) as error:
@@ -175,14 +195,20 @@ class HttpAnswer:
 
     def end(self) -> None:
         """Note that the other side has closed. That ends a body without a declared length (RFC 9112 §6.3)."""
-        endless = "content-length" not in self.headers and self._parser is not None
+        endless = "content-length" not in self.headers and not self._closed
         if self.status and endless and "chunked" not in transfer_codings(self.headers.get("transfer-encoding", "")):
             self.over = self.whole = True
             self.close()
 
     def close(self) -> None:
         """Stop parsing. The parser refers back to this object, so it is dropped to leave no cycle."""
-        self._parser = None
+        self._closed, self._parser = True, None
+
+    def _repeat(self, known: "HttpAnswer") -> None:
+        """Take over what was parsed from the same bytes."""
+        self.status, self.headers = known.status, dict(known.headers)
+        self._pieces, self.held = [known.body] if known.held else [], known.held
+        self.over = self.whole = self.clean = self._closed = True
 
     def _take(self, parser: HttpResponseParser, data: bytes) -> None:
         if len(self._beginning) < len(_BEGINNING):
@@ -261,6 +287,16 @@ class HttpAnswer:
             self.whole = True
         else:
             self.headers.clear()
+
+
+@lru_cache(ANSWERS_MAX)
+def parse_whole(data: bytes) -> HttpAnswer | None:
+    """The answer that these bytes are from beginning to end, after which another request may follow; None otherwise."""
+    answer = HttpAnswer()
+    answer.begun = True
+    with suppress(NotHttp):
+        answer.receive(data)
+    return answer if answer.clean else None
 
 
 def is_compressed(headers: Mapping[str, str]) -> bool:

@@ -166,7 +166,7 @@ def render_step(
             if body is not None:
                 kept = step.state in TERMINAL or (isinstance(each.subject, Artifact) and not form.whole)
                 deliveries.append(_delivery(head, step, config, body, part, kept=kept))
-    if _settles(step):
+    if (put_off.artifacts or put_off.doubtful) and _settles(step):
         put_off = replace(put_off, artifacts=frozenset(), doubtful=frozenset())
     return deliveries, put_off
 
@@ -177,21 +177,16 @@ def news_of(step: WebhookStep, put_off: PutOff) -> list[News]:
     A step that settles the task also reports the artifacts that were put off.
     """
     news: list[News] = []
-    if _settles(step):
+    event = step.event
+    if (put_off.artifacts or put_off.doubtful) and _settles(step):
         waiting = sorted((put_off.artifacts | put_off.doubtful).difference(step.whole))
         news += [News(_artifact(step.stands(), artifact_id), ARTIFACT, late=True) for artifact_id in waiting]
-    match step.event:
-        case ArtifactChunk(artifact, append=False, last_chunk=True):  # the chunk is the whole artifact: no fold
-            news.append(News(artifact, ARTIFACT))
-        case _:
-            news += [News(_artifact(step.stands(), artifact_id), ARTIFACT) for artifact_id in step.whole]
-    match step.event:
-        case None:
-            news.append(News(None, SPELLED[step.state]))
-        case Submitted() | StatusChanged() as event:
-            news.append(News(event, SPELLED[step.state]))
-        case _:
-            pass  # the caller's own message, or a chunk
+    if isinstance(event, ArtifactChunk) and event.last_chunk and not event.append:
+        news.append(News(event.artifact, ARTIFACT))  # the chunk is the whole artifact: no fold
+    elif step.whole:
+        news += [News(_artifact(step.stands(), artifact_id), ARTIFACT) for artifact_id in step.whole]
+    if event is None or isinstance(event, StatusChanged | Submitted):  # else the caller's own message, or a chunk
+        news.append(News(event, SPELLED[step.state]))
     return news
 
 

@@ -297,16 +297,17 @@ class Courier:
         """
         loop, lingers = asyncio.get_running_loop(), slot.lane in LINGERING
         leaving = loop.call_later(SLOW_S, self._linger, slot) if lingers else None
-        until_s = loop.time() + FOLLOWING_S
+        until_s, schedule = loop.time() + FOLLOWING_S, self._settings.schedule
         done: list[Settled] = []
         try:
-            done.append(await self._call(due, host, timeout_s))
+            done.append(self._log(due, await self._caller.attempt(due, host, timeout_s, schedule)))
             for following in due.behind:
                 if self._stopping or done[-1].outcome != "delivered" or loop.time() > until_s:
                     break
                 if not await self._is_pending(following):
                     break
-                done.append(await self._call(following, host, self._settings.attempt_s))
+                outcome = await self._caller.attempt(following, host, self._settings.attempt_s, schedule)
+                done.append(self._log(following, outcome))
         finally:
             if leaving is not None:
                 leaving.cancel()
@@ -329,9 +330,8 @@ class Courier:
         arrivals = chain.from_iterable(one.arrivals for one in done) if self._settings.keeps_receipts else ()
         return replace(last, before=tuple(one.number for one in done[:-1]), arrivals=tuple(arrivals))
 
-    async def _call(self, due: Due, host: Host, timeout_s: float) -> Settled:
-        """Make one call, and log it if it failed."""
-        settled = await self._caller.attempt(due, host, timeout_s, self._settings.schedule)
+    def _log(self, due: Due, settled: Settled) -> Settled:
+        """Log a call that failed. Returns its outcome."""
         if settled.outcome != "delivered":
             attempt, most = due.attempts + 1, len(self._settings.schedule.delays_s) + 1
             if settled.outcome == "retry":
