@@ -49,6 +49,7 @@ RUN = {
     "docs/operations.md": ("tests/docs/test_operations.py", "console"),
     "docs/push.md": ("tests/push/test_docs.py", "python js"),
     "docs/guides/from-a2a-sdk.md": ("tests/docs/test_guides.py", "python"),
+    "docs/guides/langgraph-in-production.md": ("tests/frameworks/test_langgraph_guide.py", "python sh"),
     "examples/runner/README.md": ("examples/runner/test_runner.py", "sh"),
     "examples/gateway/README.md": ("examples/gateway/test_gateway.py", "sh"),
     "examples/typescript/README.md": ("examples/typescript/test_typescript.py", "sh"),
