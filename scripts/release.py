@@ -49,7 +49,8 @@ OFFLINE = re.compile(
 BY_HAND = """\
 What is left for a person, once, before the first release:
   a. On the index: register the project, and publish.yml with the environment `release` as its trusted publisher.
-     In the repository: let the environment `release` ask a maintainer.
+     In the repository: let the environment `release` ask a maintainer, and switch private vulnerability reporting on,
+     which SECURITY.md names. Whoever owns the project reads GOVERNANCE.md.
 For each release:
   1. See that CI, `make test-soak` and `make bench ARGS=--page` are good on this commit (CONTRIBUTING.md, "A release").
      Walk docs/upgrading.md with the wheel in dist/ beside a copy of a real store.
