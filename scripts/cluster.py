@@ -98,7 +98,7 @@ def guide(replicas: list[Replica]) -> str:
             "Follow on the second:",
             f"  curl -sN -H 'A2A-Version: 1.0' {second.url}/agents/countdown/tasks/$TASK:subscribe &",
             "",
-            f"Kill the one that runs it. After {LEASE_S} s at most another takes over, and the stream goes on:",
+            f"Kill the one that runs it. After {LEASE_S} s at most another takes over, and the stream continues:",
             f"  kill -9 {first.process.pid}",
             "",
             f"The replicas: curl -s {second.url}/ready",

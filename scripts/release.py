@@ -62,7 +62,7 @@ For each release:
      docker push REGISTRY/dragoman:{version} && cosign sign REGISTRY/dragoman:{version}
      helm package deploy/helm && helm push dragoman-{version}.tgz oci://REGISTRY
   5. Publish the notes, which are the section {version} of CHANGELOG.md, and the site (`make site`).
-  6. Set __version__ to the next development version, its number in the other places, and begin a section Unreleased."""
+  6. Set __version__ to the next development version, and its number in the other places."""
 
 
 class NoAnswer(Exception):
@@ -121,7 +121,10 @@ def check_changelog() -> str:
     for name, date, body in sections:
         if name == "Unreleased":
             if body.strip():
-                raise Refused(f"the section Unreleased of CHANGELOG.md is not empty: name it [{coming()}] with a date")
+                raise Refused(
+                    f"the section Unreleased of CHANGELOG.md is not empty: name it [{coming()}] with a date, and leave "
+                    "an empty one above it"
+                )
             continue
         if (name, bool(date)) != (coming(), True):
             raise Refused(f"CHANGELOG.md begins with {name}, not with [{coming()}] and a date")
