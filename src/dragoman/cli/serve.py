@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 import click
 from msgspec import Struct
-from msgspec.structs import replace
 
 from dragoman import __version__
 from dragoman.cli.arguments import complete_files
@@ -246,7 +245,7 @@ def banner(
     profile there is one sample, in that system's format.
     """
     base = base_url(config)
-    here = base_url(replace(config, public_url=None))
+    here = local_url(config)
     known = f", which callers know as {base}/," if here != base else ""
     lines = [
         f"Dragoman {__version__} listens on {here}/{known} and keeps its tasks in {hide_password(config.store)}",
@@ -301,7 +300,7 @@ def _grpc_sample(config: Config, agent: "Runner", asks: bool) -> str:
     """The grpcurl command that sends the agent its first example. It needs no proto file: the server reflects it."""
     import msgspec
 
-    host = urlsplit(base_url(replace(config, public_url=None))).netloc.rpartition(":")[0]
+    host = urlsplit(local_url(config)).netloc.rpartition(":")[0]
     message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": _example(agent)}]}
     body = shlex.quote(msgspec.json.encode({"message": message}).decode())
     key = _key_header(config, agent, asks)
@@ -361,8 +360,11 @@ def _rpc_arguments(config: Config, agent: "Runner", asks: bool) -> str:
 
 def base_url(config: Config) -> str:
     """The server's URL for callers, without a slash at the end."""
-    if config.public_url:
-        return config.public_url
+    return config.public_url or local_url(config)
+
+
+def local_url(config: Config) -> str:
+    """The server's URL on its own machine, without a slash at the end."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)
     return f"{config.scheme}://[{host}]:{config.port}" if ":" in host else f"{config.scheme}://{host}:{config.port}"
 

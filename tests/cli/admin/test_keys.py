@@ -4,8 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dragoman.auth.keys import id_of
 from dragoman.auth.operator_token import read_token
+from dragoman.cli.admin.server import TaskPlace
 from dragoman.config import Config, load
 from dragoman.server import serving
 from tests.cli.admin.site import Ran, dragoman, dragoman_with_secrets, site, waiting_agent
@@ -89,6 +92,16 @@ async def test_a_store_of_several_servers_has_no_server_of_its_own(tmp_path: Pat
     assert (ran.status, len(ran.err.splitlines())) == (2, 1)
     assert "set DRAGOMAN_OPERATOR_KEY to an operator's" in ran.err
     assert "--server (DRAGOMAN_SERVER)" in ran.err
+
+
+@pytest.mark.parametrize(("cert", "server"), [(None, "http://127.0.0.1:7870"), ("c.pem", "https://agents.example")])
+def test_a_server_on_a_shared_store_is_asked_where_it_listens(
+    cert: str | None, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAGOMAN_OPERATOR_KEY", "k")
+    public = "https://agents.example"
+    config = Config(store="postgresql://db.example/x", host="0.0.0.0", public_url=public, tls_cert=cert, tls_key=cert)
+    assert TaskPlace(config, None).client().server == server
 
 
 async def test_an_operator_of_a_team_is_sent_to_one_of_the_server_and_not_to_another_key(tmp_path: Path) -> None:

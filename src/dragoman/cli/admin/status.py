@@ -77,7 +77,8 @@ def status(place: TaskPlace, watch: bool, interval_s: float | None, form: str) -
     """Show what is wrong now, the cause, and the command to run.
 
     A FAULT holds up tasks or webhooks. A NOTICE is what an operator has decided, such as a paused host, or has yet to
-    decide, such as an answer. The exit status is 1 if there is a fault, and 3 if no server answers.
+    decide, such as an answer. A replica that died counts as alive until its lease is over. The exit status is 1 if
+    there is a fault, and 3 if no server answers.
 
     Examples:
       dragoman admin status
