@@ -125,7 +125,7 @@ def test_the_time_that_a_task_waits_for_its_caller_is_added_up() -> None:
     assert [folded(*events[:length]).waited_ms for length in range(7)] == [0, 0, 0, 3000, 3000, 3000, 13_000]
     before = Fold(HEAD, folded(*events[:4]))
     before.add(6, events[4])
-    assert before.ahead(events[5:]).waited_ms == 13_000
+    assert before.ahead(events[5:]).record().waited_ms == 13_000
     late = folded(StatusChanged(S.INPUT_REQUIRED, at[9]), StatusChanged(S.WORKING, at[5]))
     assert late.waited_ms == 0, "clocks of two servers differ"
 

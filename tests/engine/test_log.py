@@ -15,6 +15,7 @@ from dragoman.engine.log_reader import LogReader
 from dragoman.engine.rules import Decision
 from dragoman.engine.stopping import Stopping
 from dragoman.engine.subscriptions import Tail, TailServices
+from dragoman.engine.timer_wheel import TimerWheel
 from dragoman.model.events import Event, Logged, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import new_id, timestamp
 from dragoman.model.lifecycle import fold
@@ -457,7 +458,7 @@ async def test_a_caller_hears_that_its_message_is_lost(store: Store, kept: bool)
         await standby.append(Append(task_id="t", events=(more,), state=S.SUBMITTED, status_ms=1))
     await log.writes.append(log, lambda log: write(more, chunk("a")))
     loop, message_id = asyncio.get_running_loop(), more.message.message_id
-    waiting = asyncio.create_task(await_settled(log, loop, 2, 60, Stopping(), message_id))
+    waiting = asyncio.create_task(await_settled(log, loop, TimerWheel(60), 2, 60, Stopping(), message_id))
     await asyncio.sleep(0)
     behind.store = standby
     await LogReader().reread(log)
@@ -602,7 +603,9 @@ async def test_everybody_hears_of_a_task_that_the_store_has_lost_as_a_whole(stor
     stopped: list[bool] = []
     log.followers.attach(Listening(lambda message, _: None, lambda: bool(stopped.append(True))))
     follower = stream(log, cast("Store", behind), log.seq)
-    waiting = asyncio.create_task(await_settled(log, asyncio.get_running_loop(), log.seq, 60, Stopping()))
+    waiting = asyncio.create_task(
+        await_settled(log, asyncio.get_running_loop(), TimerWheel(60), log.seq, 60, Stopping())
+    )
     await asyncio.sleep(0)
     behind.store = open_store("memory:", StandingClock())
     await behind.store.open("here")

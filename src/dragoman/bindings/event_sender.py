@@ -16,9 +16,9 @@ from dragoman.bindings.http import EventsResponse, Receive, Send, wait_until_gon
 from dragoman.bindings.http1.exchange import AsgiExchange
 from dragoman.bindings.request import Header
 from dragoman.bindings.streams import Batches, Streams
-from dragoman.bindings.timer_wheel import Bucket
 from dragoman.bindings.traffic import StreamVisit
 from dragoman.dialects import sse
+from dragoman.engine.timer_wheel import Bucket
 
 KEEPALIVE = (sse.comment("keepalive"),)
 RETRY_MS = 1000

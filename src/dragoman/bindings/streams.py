@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from dragoman.bindings.timer_wheel import TimerWheel
 from dragoman.dialects import sse
 from dragoman.dialects.api import Dialect
 from dragoman.engine.handler import Direct, Snapshot, Stream, StreamItem, Waker
+from dragoman.engine.timer_wheel import TimerWheel
 from dragoman.model.events import ArtifactChunk, Logged
 from dragoman.model.lifecycle import Fold
 from dragoman.model.task import TaskHead

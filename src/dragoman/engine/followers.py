@@ -5,10 +5,11 @@ Invariant: they hear of it after the commit (invariant 2), and nothing that they
 
 from asyncio import AbstractEventLoop, Future, TimerHandle
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from dragoman.engine.announcements import Audience
 from dragoman.engine.newest_events import NewestEvents
+from dragoman.engine.timer_wheel import Bucket, TimerWheel
 from dragoman.model.message import Message
 from dragoman.store.api import Append, Appended
 
@@ -48,6 +49,25 @@ class ParkedFollower(Protocol):
         ...
 
 
+class Timeout:
+    """The deadline of one who waits for a change: a place in a wheel."""
+
+    __slots__ = ("_bucket", "_followers", "_future")
+
+    def __init__(self, followers: "Followers[Any]", future: "Future[bool]", wheel: TimerWheel, deadline: float) -> None:
+        self._followers = followers
+        self._future = future
+        self._bucket: Bucket = wheel.add(self, deadline)
+
+    def look(self, _: float) -> None:
+        """The time is over: see `Timed`."""
+        self._followers.expire(self._future)
+
+    def cancel(self) -> None:
+        """Leave the wheel."""
+        self._bucket.discard(self)
+
+
 class Followers(Generic[L]):
     """The followers of one task: those who wait for a change, its readers, its run, its webhooks, and other engines.
 
@@ -73,7 +93,7 @@ class Followers(Generic[L]):
         self.audience: Audience | None = None
         self.peers = peers
         self._keeper: RunKeeper[L] | None = None
-        self.waiters: dict[Future[bool], TimerHandle | None] | None = None
+        self.waiters: dict[Future[bool], TimerHandle | Timeout | None] | None = None
         self.parked: set[ParkedFollower] | None = None
         self.newest: NewestEvents | None = None
         self.taken_on = False
@@ -145,14 +165,24 @@ class Followers(Generic[L]):
 
     # -- those who wait ----------------------------------------------------------------------------------------------
 
-    def wait(self, log: L, loop: AbstractEventLoop, deadline: float | None = None) -> "Future[bool]":
-        """Return a future that finishes at the next change with True, or at `deadline`, a loop time, with False."""
+    def wait(
+        self, log: L, loop: AbstractEventLoop, deadline: float | None = None, wheel: TimerWheel | None = None
+    ) -> "Future[bool]":
+        """Return a future that finishes at the next change with True, or at `deadline`, a loop time, with False.
+
+        A deadline that hardly anybody reaches belongs into a `wheel`.
+        """
         if self.peers is not None:
             self.peers.follow(log)
         future: Future[bool] = loop.create_future()
         if self.waiters is None:
             self.waiters = {}
-        self.waiters[future] = None if deadline is None else loop.call_at(deadline, self.expire, future)
+        if deadline is None:
+            self.waiters[future] = None
+        elif wheel is not None:
+            self.waiters[future] = Timeout(self, future, wheel, deadline)
+        else:
+            self.waiters[future] = loop.call_at(deadline, self.expire, future)
         return future
 
     @property

@@ -17,6 +17,7 @@ from dragoman.engine.folding import fold_aside
 from dragoman.engine.followers import Followers, Peers
 from dragoman.engine.rules import Decision, Row
 from dragoman.engine.stopping import Stopping
+from dragoman.engine.timer_wheel import TimerWheel
 from dragoman.engine.writes import WriteQueue
 from dragoman.model.events import Event, Logged, MessageReceived, StatusChanged
 from dragoman.model.headers import RequestHeaders, TaskHeaders
@@ -349,25 +350,26 @@ class Log:
         """
         first = written.last_seq - len(events) + 1
         self._log_bytes += written.log_bytes
-        size = written.log_bytes // len(events) if events else 0
         if ahead is not None:
             self._bytes_at_snapshot = self._log_bytes
             self.fold = ahead
-        row, recent = self.row, self.followers.newest
+        row, recent, fold = self.row, self.followers.newest, self.fold
         state, end = row.state, None
         for seq, event in enumerate(events, first):
             if ahead is None:
-                self.fold.add(seq, event)
-            self.seq = seq
+                fold.add(seq, event)
             if recent is not None:
-                recent.keep(seq, event, size)
+                recent.keep(seq, event, written.log_bytes // len(events))
             if isinstance(event, StatusChanged):
                 state = event.state
-                self.settled_seq = seq if state in SETTLED else 0
-                if self.settled_seq:
-                    self.last_settled_seq = seq
+                if state not in SETTLED:
+                    self.settled_seq = 0
+                    continue
+                self.settled_seq = self.last_settled_seq = seq
                 if state in TERMINAL:
                     end = event
+        if events:
+            self.seq = written.last_seq
         if end is not None or state is not row.state or status_ms != row.status_ms or written.epoch != row.epoch:
             holder = None if end is not None else row.holder
             self.row = Row(state, status_ms, written.epoch, holder, row.keeper, row.webhooks_version, row.delivered)
@@ -571,6 +573,7 @@ def check_kept(task: Log, message_id: str) -> None:
 async def await_settled(
     task: Log,
     loop: AbstractEventLoop,
+    wheel: TimerWheel,
     after: int,
     timeout_s: float,
     stopping: Stopping,
@@ -596,7 +599,7 @@ async def await_settled(
                 return (task.settled_seq or task.last_settled_seq) if settled else 0
             await task.compare()
         else:
-            timed_out = not await task.followers.wait(task, loop, deadline)
+            timed_out = not await task.followers.wait(task, loop, deadline, wheel)
 
 
 async def await_contact(task: Log, loop: AbstractEventLoop, timeout_s: float, stopping: Stopping) -> None:

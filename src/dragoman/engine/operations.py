@@ -26,6 +26,7 @@ from dragoman.engine.runs.endings import refusal_of
 from dragoman.engine.subscriptions import DirectStream, Tails
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.tasks import Tasks, list_tasks
+from dragoman.engine.timer_wheel import TimerWheel
 from dragoman.engine.webhooks import WebhookOperations
 from dragoman.model.card import Profile
 from dragoman.model.errors import (
@@ -128,6 +129,7 @@ class Operations:
         self._files = files
         self._clock = clock
         self._settings = settings
+        self._timeouts = TimerWheel(settings.blocking_timeout_s)
         self._identified = identified
 
     async def call(self, call: Call) -> Answered:
@@ -156,6 +158,7 @@ class Operations:
                     settled = await await_settled(
                         taken.task,
                         self._supervisor.loop,
+                        self._timeouts,
                         taken.seq,
                         timeout_s,
                         self._stopping,

@@ -43,8 +43,8 @@ def test_every_statement_is_used(name: str) -> None:
 
 
 def test_a_statement_of_many_rows_has_a_place_for_each_value() -> None:
-    assert for_rows("UPDATE t FROM (VALUES ROWS(2)) v WHERE ?", 2) == "UPDATE t FROM (VALUES (?, ?), (?, ?)) v WHERE ?"
-    assert for_rows("INSERT INTO t VALUES ROWS(2) ON ?", 1) == "INSERT INTO t VALUES (?, ?) ON ?"
+    assert for_rows("UPDATE t FROM (VALUES ROWS(2)) v WHERE ?", 2) == "UPDATE t FROM (VALUES (?,?),(?,?)) v WHERE ?"
+    assert for_rows("INSERT INTO t VALUES ROWS(2) ON ?", 1) == "INSERT INTO t VALUES (?,?) ON ?"
 
 
 def written_rows(connection: apsw.Connection, count: int) -> list[tuple[int, str]]:

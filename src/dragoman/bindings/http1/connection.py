@@ -60,7 +60,7 @@ from dragoman.bindings.http1.exchange import (
 )
 from dragoman.bindings.limits import SLOWEST_BYTES_PER_S
 from dragoman.bindings.request import Header, RepeatedHeaders
-from dragoman.bindings.timer_wheel import Bucket, TimerWheel
+from dragoman.engine.timer_wheel import Bucket, TimerWheel
 from dragoman.net.http1 import HEAD_BYTES_MAX, transfer_codings
 from dragoman.telemetry.coalescing import about
 

