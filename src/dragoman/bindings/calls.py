@@ -10,6 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.auth.proxies import TrustedProxies
 from dragoman.bindings.caller_headers import read_headers
@@ -179,7 +180,8 @@ async def make_call(
         if after is not None:
             seq_and_frame(after)
     request.operation, request.agent, request.dialect_name = kind, agent, dialect
-    return Call(
+    shown = read_headers(request, reception.headers) if reception.headers and kind in SENDS else None
+    call = Call(
         operation=operation,
         principal=request.principal,
         agent=agent,
@@ -192,11 +194,11 @@ async def make_call(
         after=after,
         traceparent=parameters.traceparent,
         peer=request.peer,
-        shown=read_headers(request, reception.headers) if reception.headers and kind in SENDS else None,
         base="" if reception.base is None else reception.base(request),
         size=request.size,
         room=request.reserve,
-    )
+    )  # of more than 15 named arguments CPython makes a dict first
+    return call if shown is None else replace(call, shown=shown)
 
 
 async def _find_agent(reception: Reception, handler: Handler, request: Request, operation: Operation) -> str:

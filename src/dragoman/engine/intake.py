@@ -359,23 +359,27 @@ class Intake:
             mount=call.mount,
             created_at=timestamp(now_ms),
             skill=send.skill,
-            skills=send.skills,
             metadata=send.metadata,
             extensions=call.extensions,
             accepted_output_modes=send.accepted_output_modes,
             traceparent=call.traceparent,
-            earlier=send.earlier,
-            parent=None if origin is None else origin.parent,
-            lineage=lineage,
-            detached=origin is not None and origin.detached,
-            deadline_ms=None if origin is None else origin.deadline_ms,
             key=call.principal.key,
             team=call.principal.team,
             steps_version="" if runner is None else runner.traits.steps_version,
-            unattended=send.unattended,
-            continues=send.continues,
-            reservations=tuple([claim.reservation for claim in claims]),
-        )
+        )  # of more than 15 named arguments CPython makes a dict first
+        if send.skills or send.earlier or send.unattended or send.continues:
+            head = replace(
+                head,
+                skills=send.skills,
+                earlier=send.earlier,
+                unattended=send.unattended,
+                continues=send.continues,
+            )
+        if lineage or claims:
+            head = replace(head, lineage=lineage, reservations=tuple([claim.reservation for claim in claims]))
+        if origin is not None:
+            parent, detached, deadline_ms = origin.parent, origin.detached, origin.deadline_ms
+            head = replace(head, parent=parent, detached=detached, deadline_ms=deadline_ms)
         return head, replace(send.message, task_id=task_id, context_id=context_id)
 
     def _same(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> bool:

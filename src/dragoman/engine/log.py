@@ -262,24 +262,28 @@ class Log:
             status_ms=status_ms,
             epoch=epoch,
             expected_seq=self.seq if depends else None,
-            expected_epoch=decision.expected_epoch,
             holder=decision.holder,
             release=decision.release,
             snapshot=record,
-            dedupe=decision.dedupe,
-            push=decision.push,
             write=new_write(),
             read_seq=self.seq,
-            keeper=decision.keeper,
-            offered_ms=decision.offered_ms,
             webhooks_version=row.webhooks_version,
             content_bytes=decision.content_bytes if ahead is None else None,
-            lease=decision.lease,
-            to_worker=decision.to_worker,
             history=self.history,
-            wakes_ms=decision.wakes_ms,
             charges=self._owner.charges(record) if ends and record is not None and self.head.reservations else (),
-        )
+        )  # of more than 15 named arguments CPython makes a dict first
+        if not decision.plain:
+            append = replace(
+                append,
+                expected_epoch=decision.expected_epoch,
+                dedupe=decision.dedupe,
+                push=decision.push,
+                keeper=decision.keeper,
+                offered_ms=decision.offered_ms,
+                lease=decision.lease,
+                to_worker=decision.to_worker,
+                wakes_ms=decision.wakes_ms,
+            )
         audience = self.followers.audience
         return append if audience is None else audience.told(self.head, self.fold, append), ahead
 

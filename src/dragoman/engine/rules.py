@@ -322,6 +322,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     `lease` is the change of a worker's lease, and `to_worker` gives the task to the worker that has one: see
     `store.worker_leases`. `wakes_ms` is when a task wakes whose `holder` becomes `ASLEEP` or `ASIDE`. A run's write
     that `depends` on the content of the log names the seq, too.
+
+    `plain`: it has nothing but `events`, `now_ms`, `epoch`, `content_bytes` and `checked`, as nearly all of a run.
     """
 
     events: tuple[Event, ...]
@@ -340,6 +342,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     to_worker: bool = False
     wakes_ms: int | None = None
     depends: bool = False
+    plain: bool = False
 
     @property
     def goes_on(self) -> bool:
@@ -664,7 +667,7 @@ def carry_out(rule: LawRule, view: View, request: Request, now_ms: int) -> Decis
     lease = rule.lease
     page = request if isinstance(request, WritePage) else None
     content_bytes = request.content_bytes if isinstance(request, WritePage | WriteWords) else None
-    return Decision(
+    decision = Decision(
         events=write_out(rule.writes, view, request, now_ms),
         now_ms=now_ms,
         epoch=None if rule.guard is not WriteGuard.RUN else view.epoch if page is None else page.epoch,
@@ -673,8 +676,6 @@ def carry_out(rule: LawRule, view: View, request: Request, now_ms: int) -> Decis
         release=lease in (LeaseChange.ENDED, LeaseChange.SUSPENDED),
         keeper=view.holder if lease is LeaseChange.SUSPENDED else None,
         offered_ms=OFFERED_MS if lease is LeaseChange.OFFERED else None,
-        dedupe=request.dedupe if isinstance(request, AddMessage | OperatorAnswer) else None,
-        push=request.push if isinstance(request, AddMessage | AddWebhook) else None,
         content_bytes=content_bytes,
         checked=page is not None or content_bytes is not None,
         lease=request.change if isinstance(request, LeaseToWorker | EndWorkerLease | WriteWords) else None,
@@ -687,6 +688,15 @@ def carry_out(rule: LawRule, view: View, request: Request, now_ms: int) -> Decis
         ),
         depends=page is not None and (page.after_messages or lease is LeaseChange.ASLEEP),
     )
+    match request:
+        case AddMessage(dedupe=dedupe, push=push):
+            return replace(decision, dedupe=dedupe, push=push)
+        case OperatorAnswer(dedupe=dedupe):
+            return replace(decision, dedupe=dedupe)
+        case AddWebhook(push=push):
+            return replace(decision, push=push)
+        case _:
+            return decision
 
 
 def next_holder(lease: LeaseChange, view: View, request: Request) -> str | None:
@@ -717,6 +727,7 @@ def decide_page(view: View, page: WritePage) -> Decision | None:
         epoch=page.epoch,
         content_bytes=page.content_bytes,
         checked=True,
+        plain=True,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from dragoman.model.events import (
     ArtifactChunk,
@@ -222,7 +223,8 @@ class Codec:
     def record(self, data: bytes, head: TaskHead, logged_note: Callable[[int], dict[str, str] | None]) -> Record:
         """Decode a record. `logged_note` returns the note as of a seq, for a snapshot that was written without one."""
         kept = _decode(data, *self._snapshots)
-        return Record(
+        note = logged_note(kept.seq) if kept.note is UNSET else kept.note
+        record = Record(
             head=head,
             seq=kept.seq,
             status=kept.status,
@@ -233,13 +235,13 @@ class Codec:
             duration_ms=kept.duration_ms,
             open_artifacts=kept.open_artifacts,
             chunked_artifacts=kept.chunked_artifacts,
-            note=logged_note(kept.seq) if kept.note is UNSET else kept.note,
             unreadable=kept.unreadable,
             wakes_on_message=kept.wakes_on_message,
             steps=kept.steps,
             revised=kept.revised,
             waited_ms=kept.waited_ms,
-        )
+        )  # of more than 15 named arguments CPython makes a dict first
+        return record if note is None else replace(record, note=note)
 
     def note(self, pages: Iterable[bytes]) -> dict[str, str] | None:
         """The note in the pages of a log; later words replace earlier ones."""

@@ -388,7 +388,9 @@ def _make_task(factory: Any, loop: AbstractEventLoop, coroutine: Any, **options:
     """Make a task as the loop would. One that is started within a run becomes a branch of it."""
     parent = _branch.get()
     if parent is None:
-        return Task(coroutine, loop=loop, **options) if factory is None else factory(loop, coroutine, **options)
+        if factory is None:
+            return Task(coroutine, loop=loop, **options) if options else Task(coroutine, loop=loop)
+        return factory(loop, coroutine, **options)
     branch = parent.start(getattr(coroutine, "__qualname__", type(coroutine).__qualname__))
     if (context := options.get("context")) is not None:
         with suppress(RuntimeError):  # it is that of a task at work: then the new task has no place

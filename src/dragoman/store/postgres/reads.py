@@ -310,7 +310,7 @@ class PostgresReads:
                     continue
                 whole = event if swaps is None else swap_event(event, swaps)
                 events.append(Logged(number, whole, size if swaps is None else size + file_bytes(whole)))
-        return Stored(
+        stored = Stored(
             head=opened.head,
             seq=row["seq"],
             epoch=row["epoch"],
@@ -324,10 +324,11 @@ class PostgresReads:
             log_bytes_since=row["log_bytes"],
             pushed=row["pushed"],
             keeper=row["keeper"],
-            offered_until_ms=row["offered_until_ms"],
             webhooks_version=row["webhooks_version"],
             delivered=row["delivered"],
-        )
+        )  # of more than 15 named arguments CPython makes a dict first
+        offered_until_ms = row["offered_until_ms"]
+        return stored if offered_until_ms is None else replace(stored, offered_until_ms=offered_until_ms)
 
     def _open(self, row: Any, *, chunks: bool, whole: bool, after: int = 0) -> OpenedRow:
         check_state(row["state"])

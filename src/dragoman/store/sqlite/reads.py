@@ -11,6 +11,7 @@ from typing import Any
 
 import apsw
 import msgspec
+from msgspec.structs import replace
 
 from dragoman.model.events import Logged
 from dragoman.model.parts import Swap, Swaps, everywhere, swap_event, swap_record
@@ -179,7 +180,7 @@ class SqliteReads:
             readable = False
         if not (readable or (snapshot is not None and snapshot.unreadable)):
             snapshot, events = bare_record(head, seq, state_of(state), status_ms), []
-        return Stored(
+        stored = Stored(
             head=head,
             seq=seq,
             epoch=epoch,
@@ -193,10 +194,10 @@ class SqliteReads:
             log_bytes_since=log_bytes,
             pushed=bool(pushed),
             keeper=keeper,
-            offered_until_ms=offered_until_ms,
             webhooks_version=webhooks_version,
             delivered=delivered,
-        )
+        )  # of more than 15 named arguments CPython makes a dict first
+        return stored if offered_until_ms is None else replace(stored, offered_until_ms=offered_until_ms)
 
     def by_number(
         self, numbers: Sequence[int], artifacts: Swap | None, history: Swap | None, max_bytes: int | None = None
