@@ -31,6 +31,9 @@ from dragoman.model.events import seq_and_frame
 from dragoman.model.operations import GetTask, ListTasks, Operation, SendMessage
 from dragoman.model.task import Record
 
+LENGTHS = (SendMessage, GetTask)
+"""Operations that say how much of the history is wanted. (A union is built, and asked, in ten times the time.)"""
+
 
 class A2a:
     """The JSON-RPC and HTTP+JSON endpoints of every mount."""
@@ -81,7 +84,7 @@ class A2a:
                 result = await self._cards.make_extended(request, result)
             encode = partial(dialect.encode_result, operation, result)
             around = dialect.around_answer(request.id) if rpc else (b"", b"")
-            length = operation.history_length if isinstance(operation, SendMessage | GetTask) else None
+            length = operation.history_length if isinstance(operation, LENGTHS) else None
             body = await encode_result(request, reception.limits, result, encode, around, length)
         finally:
             if page_of is not None:

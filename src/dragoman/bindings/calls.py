@@ -55,7 +55,7 @@ T = TypeVar("T")
 WITHOUT_AGENT = ("/", "/a2a")
 """Mounts whose path names no agent: messages there go to the server as a whole."""
 
-FOLLOWED = StreamMessage | Subscribe
+FOLLOWED = (StreamMessage, Subscribe)
 """Operations that are answered with a stream."""
 
 SENDS = frozenset({SendMessage, StreamMessage})

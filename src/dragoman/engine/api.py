@@ -260,7 +260,6 @@ class Run:
         message: Message,
         sink: Sink,
         bounds: Bounds,
-        *,
         epoch: int = 1,
         principal: Principal | None = None,
         traceparent: str | None = None,

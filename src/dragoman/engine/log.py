@@ -139,7 +139,6 @@ class Log:
         store: Store,
         owner: LogOwner,
         peers: "Peers[Log] | None" = None,
-        *,
         headers: TaskHeaders | None = None,
         pins: int = 0,
     ) -> None:

@@ -300,7 +300,7 @@ class Operations:
     def _outcome(self, call: Call, send: SendMessage, task: Log, record: Record, *, settled: bool) -> Record:
         """Return the task to the sender that waited for it. Raises the error that its dialect has instead."""
         began = not send.message.task_id
-        if began and task.state is TaskState.FAILED and (refused := refusal_of(record)) is not None:
+        if began and task.row.state is TaskState.FAILED and (refused := refusal_of(record)) is not None:
             raise refused
         if not settled:
             self._refuse_late(call, send, task)

@@ -132,11 +132,11 @@ class Supervisor:
             message,
             replay or NOTHING,
             self._services,
-            announce=replay is None,
-            traceparent=traced or head.traceparent,
-            observed=execution,
-            work=None if auto is None else auto.resume,
-            run=None if auto is None else auto.run,
+            replay is None,
+            traced or head.traceparent,
+            execution,
+            None if auto is None else auto.resume,
+            None if auto is None else auto.run,
         )
         self.runs.add(run, self)
         context = None if execution is None else execution.context

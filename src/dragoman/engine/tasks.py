@@ -68,7 +68,7 @@ class Tasks:
 
     def new(self, head: TaskHead, headers: TaskHeaders | None) -> Log:
         """The log of a task that is not written yet, pinned once. It is not kept before `add`."""
-        return Log(head, self._store, self, self._hints, headers=headers, pins=1)
+        return Log(head, self._store, self, self._hints, headers, 1)
 
     def add(self, task: Log) -> None:
         """Keep a task that was just made or loaded, as long as it is pinned or written to."""

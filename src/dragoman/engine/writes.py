@@ -132,6 +132,10 @@ class WriteState(Enum):
     LANDED = auto()
 
 
+QUEUED, UNDER_WAY, IN_DOUBT, OVERTAKEN, LANDED = WriteState
+"""The states by themselves: a look into an enumeration takes as long as a call (CPython 3.11)."""
+
+
 def state_after(state: WriteState, outcome: Outcome, *, appends: bool) -> WriteState:
     """The state of a write, which is under way or in doubt, after the store's answer. `appends`: it makes no task.
 
@@ -269,7 +273,7 @@ class WriteQueue(Generic[P]):
         _check_events(new.events)
         self.busy = True
         write = Write(prefix, None, landed, new)
-        self.state = WriteState.UNDER_WAY
+        self.state = UNDER_WAY
         self._send(write).add_done_callback(partial(self._take_outcome, write))
 
     @asynccontextmanager
@@ -317,7 +321,7 @@ class WriteQueue(Generic[P]):
         """Decide and send a write, and return it; None if it has landed without. `held`: nobody else writes."""
         self.busy = True
         if self.state is None:  # else it is decided again
-            self.state = WriteState.QUEUED
+            self.state = QUEUED
         prefix = write.prefix
         assert write.decide is not None
         try:
@@ -329,7 +333,7 @@ class WriteQueue(Generic[P]):
                 _check_events(decision.events)
             self._seq = prefix.seq
             append, self._ahead = prefix.prepare(decision)
-            self._append, self.state = append, WriteState.UNDER_WAY
+            self._append, self.state = append, UNDER_WAY
             sent = self._store.append(append) if held is None else held.append(append)
         except Exception as refusal:  # noqa: BLE001  any error goes to the one who asked for the write
             self._land(write, refusal)
@@ -348,16 +352,16 @@ class WriteQueue(Generic[P]):
         """Go on from `under way`, or from `in doubt`."""
         outcome: Outcome = done.exception() or done.result()
         assert self.state is not None
-        after = WriteState.LANDED  # as almost every write
+        after = LANDED  # as almost every write
         if not isinstance(outcome, Appended):
             after = state_after(self.state, outcome, appends=write.new is None)
-        if after is WriteState.IN_DOUBT:
+        if after is IN_DOUBT:
             self._doubt(write, outcome)
             return
-        if self.state is WriteState.IN_DOUBT:
+        if self.state is IN_DOUBT:
             self.note_success()
             logger.warning("task %s: the outcome of its write is known again", write.prefix.head.id)
-        if after is WriteState.OVERTAKEN:
+        if after is OVERTAKEN:
             assert isinstance(outcome, Refused)
             self.state = after
             self._read(self._decide_again(write, outcome))
@@ -402,8 +406,8 @@ class WriteQueue(Generic[P]):
 
         After `STALLED_S` whoever asked for it is told, and may stop waiting; so is everybody whose turn comes after it.
         """
-        if self.state is not WriteState.IN_DOUBT:
-            self.state = WriteState.IN_DOUBT
+        if self.state is not IN_DOUBT:
+            self.state = IN_DOUBT
             logger.warning(
                 "task %s: the outcome of a write is unknown, so it is repeated until it is known: %s",
                 write.prefix.head.id,

@@ -25,6 +25,8 @@ from dragoman.model.ids import timestamp_ms
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import INTERRUPTED, STATES, TERMINAL, Record, TaskHead, TaskState, TaskStatus, Usage
 
+_SUBMITTED = TaskState.SUBMITTED  # a look into an enumeration takes as long as a call (CPython 3.11)
+
 SETTLED = TERMINAL | INTERRUPTED
 """States in which a blocking call is answered (A2A 1.0 §3.2.2)."""
 
@@ -126,7 +128,7 @@ class Fold:
             self._add_chunk(event)
         elif isinstance(event, Submitted):
             self._history.append(event.message)
-            self.status = status = TaskStatus(state=TaskState.SUBMITTED, timestamp=event.timestamp)
+            self.status = status = TaskStatus(state=_SUBMITTED, timestamp=event.timestamp)
             if self._rest is None:
                 self._made = self._rest = Record(head=self._head, seq=seq, status=status, history=(event.message,))
         elif isinstance(event, MessageReceived):
@@ -141,7 +143,7 @@ class Fold:
             assert_never(event)
 
     def _add_status(self, event: StatusChanged) -> None:
-        before, placed, state = self.status, event.placed, event.state
+        before, placed, state, rest = self.status, event.placed, event.state, self._rest
         if before is not None and before.state in INTERRUPTED:
             waited_ms = max(0, timestamp_ms(event.timestamp) - timestamp_ms(before.timestamp))
             self._change(revised=True, waited_ms=self._known().waited_ms + waited_ms)
@@ -151,7 +153,7 @@ class Fold:
         if event.usage is not None:
             self._change(usage=event.usage)
         wakes_on_message = placed is not None and placed.wakes_on_message
-        if wakes_on_message is not self.wakes_on_message:
+        if wakes_on_message is not (rest is not None and rest.wakes_on_message):
             self._change(wakes_on_message=wakes_on_message)
         if placed is not None and placed.wakes_ms is not None:
             self._change(steps=self.steps + 1)

@@ -99,7 +99,6 @@ class TaskRun:
         message: Message,
         replay: Replay,
         services: RunServices,
-        *,
         announce: bool,
         traceparent: str | None,
         observed: Execution | None = None,
@@ -129,12 +128,12 @@ class TaskRun:
             replay,
             services,
             deadline,
-            present_id=message.message_id,
-            traits=traits,
-            traceparent=traceparent,
-            observed=observed,
-        )
-        self.run = run or Run(head, message, self.sink, services.bounds, epoch=log.row.epoch, traceparent=traceparent)
+            message.message_id,
+            traits,
+            traceparent,
+            observed,
+        )  # not by name: CPython makes a dict of the named arguments of a class, and takes it apart again
+        self.run = run or Run(head, message, self.sink, services.bounds, log.row.epoch, None, traceparent)
 
     @property
     def lease(self) -> int:

@@ -65,7 +65,7 @@ class RunWriter:
         "taken",
     )
 
-    def __init__(self, log: Log, loop: asyncio.AbstractEventLoop, execution: TaskExecution, *, retry_s: float) -> None:
+    def __init__(self, log: Log, loop: asyncio.AbstractEventLoop, execution: TaskExecution, retry_s: float) -> None:
         row = log.row
         self.epoch = row.epoch
         self.lost = False

@@ -80,6 +80,9 @@ CLOCK_LOOK_S = 60.0
 """How long a sleep waits by the loop's clock before it looks at the store's, which may run at another speed."""
 
 
+_SUBMITTED, _WORKING = TaskState.SUBMITTED, TaskState.WORKING  # as in `model.lifecycle`
+
+
 class TaskSink:
     """See `engine.api.Sink`. Everything beyond that is for the engine alone.
 
@@ -117,7 +120,6 @@ class TaskSink:
         replay: Replay,
         services: RunServices,
         deadline: Deadline | None,
-        *,
         present_id: str,
         traits: Traits,
         traceparent: str | None,
@@ -129,7 +131,7 @@ class TaskSink:
         self.head = log.head
         self.replay = replay
         self.traceparent = traceparent
-        self.writer = RunWriter(log, services.loop, execution, retry_s=services.retry_s)
+        self.writer = RunWriter(log, services.loop, execution, services.retry_s)
         self.silent = traits.waits
         """Whether nobody has taken the task on yet in this run, nor said anything."""
         self.used: Usage | None = replay.usage if replay.crashed else log.fold.usage
@@ -289,9 +291,9 @@ class TaskSink:
 
     def announce(self) -> None:
         """Put a `submitted` task into `working`."""
-        if self.writer.state is TaskState.SUBMITTED:
+        if self.writer.state is _SUBMITTED:
             now_ms = self._services.clock.now_ms()
-            said = StatusChanged(TaskState.WORKING, timestamp(now_ms))
+            said = StatusChanged(_WORKING, timestamp(now_ms))
             self.writer.put(said, now_ms, weight=PART_BYTES, quietly=self._traits.speaks_soon)
 
     async def stop_spending(self, budget: str) -> None:
