@@ -192,7 +192,7 @@ def _sample_commands(place: TaskPlace, key: "KeyLine", text: str) -> list[str]:
     from dragoman.store.open import noted_server
 
     config = place.config
-    base = place.server or noted_server(config.store) or base_url(config)
+    base = place.server or config.public_url or noted_server(config.store) or base_url(config)
     if key.role.value == "operator":
         return [f"{OPERATOR_KEY_ENV}={text} dragoman admin tasks list --server {base}"]
     if key.role.value == "agent":

@@ -186,7 +186,7 @@ def _report(listening: "ListeningServer", agents: Sequence["Runner"], place: "Su
     from dragoman.store.open import note_server
 
     config = listening.config
-    note_server(config.store, base_url(config))
+    note_server(config.store, own_url(config))
     token, token_file = read_token(config.store, config.port) or "", None
     if token and not (place is None and sys.stdout.isatty()):  # it would be in a log, for others to read
         token, token_file = "", token_path(config.store, config.port)
@@ -367,6 +367,15 @@ def local_url(config: Config) -> str:
     """The server's URL on its own machine, without a slash at the end."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)
     return f"{config.scheme}://[{host}]:{config.port}" if ":" in host else f"{config.scheme}://{host}:{config.port}"
+
+
+def own_url(config: Config) -> str:
+    """Where commands on the server's own machine ask it.
+
+    In a container nothing may answer at the address for callers, and a proxy there may refuse operators; but a
+    certificate is good for that address alone.
+    """
+    return base_url(config) if config.scheme == "https" else local_url(config)
 
 
 def _key_header(config: Config, agent: "Runner", asks: bool) -> str:

@@ -143,7 +143,7 @@ class TaskPlace(Struct, frozen=True):
             local = None if key else local_server(self.server)
             server, sent = local or (self.server, key)
             return AdminClient(server.rstrip("/"), sent, None if local else source)
-        from dragoman.cli.serve import base_url, local_url
+        from dragoman.cli.serve import own_url
         from dragoman.store.open import noted_server
         from dragoman.store.path import is_shared
 
@@ -158,9 +158,8 @@ class TaskPlace(Struct, frozen=True):
                 f"no server on this store lets this user in without a key: start it, set {OPERATOR_KEY_ENV} to a key "
                 f"of the role operator, or name another server with --server ({SERVER_ENV})"
             )
-        # In a container, nothing answers at the address for callers; a certificate is good for that one alone.
-        here = base_url(self.config) if self.config.scheme == "https" else local_url(self.config)
-        return AdminClient(noted_server(self.config.store) or here, token or key, None if token else source)
+        here = noted_server(self.config.store) or own_url(self.config)
+        return AdminClient(here, token or key, None if token else source)
 
 
 class ServerRefusal(CommandFailed):
