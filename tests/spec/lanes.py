@@ -74,7 +74,10 @@ def lane_id(lane: Lane) -> str:
     return lane.name.replace(" ", "-")
 
 
-over_grpc = pytest.mark.parametrize("lane", [*LANES, GRPC_1, GRPC_03], ids=lane_id)
+WITH_GRPC = (*LANES, GRPC_1, GRPC_03)
+"""These and gRPC, in both versions."""
+
+over_grpc = pytest.mark.parametrize("lane", WITH_GRPC, ids=lane_id)
 """Runs a test in these lanes and over gRPC in both versions."""
 
 over_grpc_1 = pytest.mark.parametrize("lane", [*LANES, GRPC_1], ids=lane_id)

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from dragoman.server import serving
 from tests.full_stores import FullStore
 from tests.spec.agents import Gates, house
-from tests.spec.caller import DEADLINE_S, Caller, params
+from tests.spec.caller import DEADLINE_S, Caller, Told, params
 from tests.spec.conftest import CONFIG, House, serving_lanes
-from tests.spec.lanes import REST_03, REST_1, RPC_03, RPC_1, Lane, over_grpc, over_grpc_1, text_view
+from tests.spec.lanes import REST_03, REST_1, RPC_03, RPC_1, WITH_GRPC, Lane, over_grpc, over_grpc_1, text_view
 from tests.spec.schema import TIMESTAMP
 
 AT_ONCE = {"returnImmediately": True}
@@ -68,48 +68,61 @@ async def test_a_blocking_send_that_takes_too_long_answers_with_the_task_as_it_i
             assert (await stream.rest())[-1].state == "completed"
 
 
-@over_grpc
-async def test_a_blocking_send_whose_end_cannot_be_written_waits_until_it_can(
-    lane: Lane, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def message_ids() -> dict[Lane, str]:
+    """A message id for each lane: a UUID, by which a repeat is known."""
+    return {lane: str(uuid.uuid4()) for lane in WITH_GRPC}
+
+
+async def sent_before_the_store_is_full(
+    served: House, store: FullStore, ids: dict[Lane, str]
+) -> dict[Lane, asyncio.Task[Told]]:
+    """Blocking sends in all lanes, at once since they take time. All agents end when nothing can be written."""
+    sending = {
+        lane: asyncio.create_task(served.caller(lane).send(f"wait {lane.name}", messageId=ids[lane]))
+        for lane in WITH_GRPC
+    }
+    for lane in WITH_GRPC:
+        await served.gates.reached[lane.name].wait()
+    store.full = True
+    for lane in WITH_GRPC:
+        served.gates.open[lane.name].set()
+    return sending
+
+
+async def test_a_blocking_send_whose_end_cannot_be_written_waits_until_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     """§3.2.2: the task is terminal or interrupted when a blocking send is answered, also after an outage of 2.5 s."""
     store = FullStore(monkeypatch)
     async with serving_lanes(CONFIG) as served:
-        sending = asyncio.create_task(served.caller(lane).send("wait away"))
-        await served.gates.reached["away"].wait()
-        store.full = True
-        served.gates.open["away"].set()
-        _, waiting = await asyncio.wait((sending,), timeout=2.5)
-        assert waiting, "it is not answered before the task has ended"
+        sending = await sent_before_the_store_is_full(served, store, message_ids())
+        answered, _ = await asyncio.wait(sending.values(), timeout=2.5)
+        assert not answered, "it is not answered before the task has ended"
         store.full = False
-        task = (await sending).task
-        assert (task.state, task.text) == ("completed", "done")
+        for lane, sent in sending.items():
+            task = (await sent).task
+            assert (task.state, task.text) == ("completed", "done"), lane
 
 
-@over_grpc
 async def test_one_that_cannot_wait_longer_is_unavailable_with_the_task_and_a_repeat_finds_it(
-    lane: Lane, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """§3.2.2: never a state that is neither terminal nor interrupted, which would be taken for an answer."""
-    store = FullStore(monkeypatch)
-    async with serving_lanes(replace(CONFIG, blocking_timeout_s=1.5)) as served:
-        caller, message_id = served.caller(lane), str(uuid.uuid4())
-        sending = asyncio.create_task(caller.send("wait away", messageId=message_id))
-        await served.gates.reached["away"].wait()
-        store.full = True
-        served.gates.open["away"].set()
-        told = await sending
-        failed = told.failed
-        assert failed is not None, told.result
-        task_id = failed.metadata["taskId"]
-        assert "ask for the task by its id" in failed.message
-        if lane.grpc:
-            assert failed.status == 14
-        else:
-            assert (told.status, told.headers["Retry-After"]) == (503, "30")
+    store, ids = FullStore(monkeypatch), message_ids()
+    async with serving_lanes(replace(CONFIG, blocking_timeout_s=4.0)) as served:
+        sending = await sent_before_the_store_is_full(served, store, ids)
+        replies = {lane: await sent for lane, sent in sending.items()}
         store.full = False
-        again = (await caller.send("wait away", messageId=message_id)).task
-        assert (again.id, again.state, again.text) == (task_id, "completed", "done")
+        for lane, told in replies.items():
+            failed = told.failed
+            assert failed is not None, (lane, told.result)
+            task_id = failed.metadata["taskId"]
+            assert "ask for the task by its id" in failed.message
+            if lane.grpc:
+                assert failed.status == 14
+            else:
+                assert (told.status, told.headers["Retry-After"]) == (503, "30"), lane
+            again = served.caller(lane).send(f"wait {lane.name}", messageId=ids[lane])
+            task = (await again).task
+            assert (task.id, task.state, task.text) == (task_id, "completed", "done"), lane
 
 
 async def asked_three_times(caller: Caller) -> Any:
