@@ -71,7 +71,7 @@ def test_help_needs_neither_server_nor_store() -> None:
     import subprocess
 
     script = "import sys, dragoman.cli; print(*sorted({'asyncio', 'apsw', 'httptools', 'rich'} & set(sys.modules)))"
-    shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=30)
+    shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
     assert shown.stdout.split() == []
 
 
@@ -79,7 +79,7 @@ def test_the_module_is_the_command() -> None:
     import subprocess
 
     ran = subprocess.run(
-        [sys.executable, "-m", "dragoman", "--version"], check=True, capture_output=True, text=True, timeout=30
+        [sys.executable, "-m", "dragoman", "--version"], check=True, capture_output=True, text=True, timeout=60
     )
     assert ran.stdout.startswith("dragoman ")
 

@@ -228,7 +228,7 @@ async def test_one_that_never_closes_is_canceled_within_the_grace_period(caplog:
             canceled.append(True)
             raise
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async with serving(CONFIG, [told("stuck", lifespan=stuck)]):
             pass
     assert canceled == [True]
@@ -254,7 +254,7 @@ async def test_one_whose_closing_a_stop_cuts_off_is_closed_by_the_stop(turns: in
 
     agents = [Closed(name, lifespan=lifespan) for name in ("one", "two")]
     lifetimes = AgentLifetimes(None, cast(WorkerTasks, None), Threads())
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         await lifetimes.open(JobGroup(tasks), agents)
         closing = asyncio.create_task(lifetimes.close_agents(agents))
         for _ in range(turns):

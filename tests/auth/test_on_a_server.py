@@ -146,13 +146,13 @@ async def test_cards_of_a_server_that_asks_verify_the_extended_ones_too(
         extended = []
         for version in ("1.0", "0.3"):
             form = await egress.request(
-                "GET", f"{url}{mount}/.well-known/agent-card.json", headers={"A2A-Version": version}, timeout_s=5
+                "GET", f"{url}{mount}/.well-known/agent-card.json", headers={"A2A-Version": version}, timeout_s=60
             )
             extended.append(json.loads(form.body))
         if mount in ("", "/agents/who"):
             for agent in ("node", "python-httpx/0.28.1"):
                 headers = {"x-api-key": "a-key-of-20-characters", "User-Agent": agent}
-                form = await egress.request("GET", f"{url}{mount}/v1/card", headers=headers, timeout_s=5)
+                form = await egress.request("GET", f"{url}{mount}/v1/card", headers=headers, timeout_s=60)
                 extended.append(json.loads(form.body))
         for version, method in (("1.0", "GetExtendedAgentCard"), ("0.3", "agent/getAuthenticatedExtendedCard")):
             if mount == "/who" and version == "1.0":

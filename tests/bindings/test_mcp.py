@@ -134,7 +134,7 @@ async def place() -> AsyncIterator[Client]:
 @pytest.fixture
 async def hasty() -> AsyncIterator[Client]:
     """A client, without a session, of a server that soon answers with the task as it is."""
-    async with server(poet, slow, at_once, blocking_timeout_s=0.3) as client:
+    async with server(poet, slow, at_once, blocking_timeout_s=1.0) as client:
         yield client
 
 

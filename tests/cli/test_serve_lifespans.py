@@ -243,7 +243,7 @@ async def test_a_stop_while_it_opens_ends_the_process_and_closes_what_is_open(
     try:
         await until(lambda: sorted(diary(folder)) == ["open one", "open other"])
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 30) == 0
+        assert await asyncio.wait_for(process.wait(), 60) == 0
     finally:
         if process.returncode is None:
             process.kill()

@@ -391,7 +391,7 @@ async def test_a_worker_ends_in_time_whatever_its_agents_do(site: Site, agent: s
     await site.until(agent, task_id, lambda task: task["status"].get("message") or text(task))
     began = monotonic()
     assert await site.end(worker, signal.SIGTERM) == 0
-    assert monotonic() - began < 0.5 + CLOSING_S + 15  # a machine that runs other tests
+    assert monotonic() - began < 0.5 + CLOSING_S + 40  # a machine that runs other tests
 
 
 async def test_with_no_worker_beeos_callers_hear_that_the_agent_is_offline(site: Site) -> None:

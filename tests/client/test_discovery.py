@@ -103,7 +103,7 @@ async def test_a_document_at_the_url_that_is_no_card_is_passed_over(peer: Peer, 
 async def test_an_endpoint_that_streams_to_readers_has_its_card_below_it(peer: Peer, egress: Egress) -> None:
     peer.scripts["GET /7"] = hangs(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: hello\n\n")
     peer.scripts[f"GET /7{NEW}"] = says(CARD)
-    assert (await discovery(egress, peer.url + "/7", card_s=0.2).find()).url == f"{peer.url}/7{NEW}"
+    assert (await discovery(egress, peer.url + "/7", card_s=1.0).find()).url == f"{peer.url}/7{NEW}"
 
 
 async def test_a_card_that_is_wrapped_is_read(peer: Peer, egress: Egress) -> None:
@@ -138,7 +138,7 @@ async def test_a_server_that_is_not_there_is_asked_for_one_card_only(egress: Egr
 async def test_a_server_that_does_not_answer_is_named_with_the_timeout(peer: Peer, egress: Egress) -> None:
     peer.scripts[f"GET {NEW}"] = hangs()
     with pytest.raises(CallTimedOut, match=r"\(card_s\)") as caught:
-        await discovery(egress, peer.url, card_s=0.05).find()
+        await discovery(egress, peer.url, card_s=0.3).find()
     assert caught.value.timeout == "card_s"
     assert len(peer.asked) == 1
 

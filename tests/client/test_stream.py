@@ -363,7 +363,7 @@ async def test_a_stream_that_breaks_again_and_again_goes_on_as_long_as_there_is_
         broken = raw(HEAD + f"id: {8 + number}\n".encode() + framed({"artifactUpdate": update}))
 
         async def script(asked: Any, writer: asyncio.StreamWriter) -> None:
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(0.25)  # in all longer than `mend_s`
             await broken(asked, writer)
 
         return script
@@ -373,7 +373,7 @@ async def test_a_stream_that_breaks_again_and_again_goes_on_as_long_as_there_is_
         SendStreamingMessage=[raw(HEAD + b"id: 7\n" + framed({"task": TASK}))],
         SubscribeToTask=[*map(chunk, range(3)), says(b"id: 11\n" + framed({"task": DONE}), headers=SSE)],
     )
-    updates = await followed(peer, timeouts=Timeouts(mend_s=0.1))
+    updates = await followed(peer, timeouts=Timeouts(mend_s=0.6))
     assert said(updates) == {"a": "0 1 2 "}
 
 
@@ -611,7 +611,7 @@ async def test_an_agent_that_never_shows_the_end_is_believed_in_its_stream(
         GetTask=[result(shown("WORKING", a=["1"]))],
         SubscribeToTask=[streaming({"task": shown("WORKING", a=["1"])}, grown("2"), stands("COMPLETED"))],
     )
-    updates = await followed(peer, timeouts=Timeouts(mend_s=0.05))
+    updates = await followed(peer, timeouts=Timeouts(mend_s=0.5))
     assert told_of(updates) == (TaskState.COMPLETED, "", {"a": (Part(text="12"),)})
     assert "the agent shows it as TASK_STATE_WORKING" in caplog.text
 
@@ -637,7 +637,7 @@ async def test_an_end_that_cannot_be_compared_for_long_is_not_told(peer: Peer) -
         SubscribeToTask=[streaming({"task": shown("WORKING", a=["1"])}, grown("2"), stands("COMPLETED"))],
     )
     with pytest.raises(StreamLost, match="its end is not certain") as caught:
-        await followed(peer, timeouts=Timeouts(mend_s=0.05))
+        await followed(peer, timeouts=Timeouts(mend_s=0.5))
     assert caught.value.task_id == "t"
 
 

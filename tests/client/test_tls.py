@@ -129,7 +129,7 @@ async def test_a_stream_whose_wire_log_fails_holds_no_connection() -> None:
 
     egress = Egress(connections_max=1)
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(60),
         speaking(serve_streams) as lines,
         connect(f"http://127.0.0.1:{lines.port}", wire=Full(), egress=egress) as agent,
     ):
@@ -149,7 +149,7 @@ async def test_the_wire_log_is_told_of_requests_answers_and_streams() -> None:
     assert recorder.lines[1] == f"< 200 {TASK.decode()}"
     streamed = Recorder()
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(60),
         speaking(stream_task) as lines,
         connect(f"http://127.0.0.1:{lines.port}", wire=streamed) as agent,
     ):

@@ -204,7 +204,7 @@ async def test_a_status_that_explains_nothing_is_an_error_and_no_success(peer: P
 async def test_too_long_a_wait_is_named(peer: Peer) -> None:
     peer.scripts["POST /"] = hangs()
     with pytest.raises(CallTimedOut, match=r"\(answer_s\)") as caught:
-        await send(peer, timeouts=Timeouts(answer_s=0.05))
+        await send(peer, timeouts=Timeouts(answer_s=0.3))
     assert (caught.value.timeout, caught.value.sent) == ("answer_s", True)
     assert len(peer.asked) == 1
 

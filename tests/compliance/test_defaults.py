@@ -156,7 +156,7 @@ def fail(caller: Caller, symbol: str) -> Ran:
 @requirement("CARD_GET_004")
 @pytest.mark.parametrize("live", [DEMO, KEYED], indirect=True)
 def test_a_signature_is_verified_by_the_keys_of_the_agent(caller: Caller) -> None:
-    with urlopen(f"{caller.live.url}/.well-known/jwks.json", timeout=30) as answer:
+    with urlopen(f"{caller.live.url}/.well-known/jwks.json", timeout=60) as answer:
         (caller.shell.work / "keys.json").write_bytes(answer.read())
     keys = ("--card-keys", "keys.json")
     ran = caller.shell.run("card", "get", *keys, *caller.to("echo"))

@@ -39,7 +39,7 @@ def read_task(caller: Caller, task: str) -> dict[str, Any]:
         if (each["protocolBinding"], each["protocolVersion"]) == ("HTTP+JSON", "1.0")
     )
     headers = {"A2A-Version": "1.0", "x-api-key": caller.shell.environment.get("A2ACLI_API_KEY", "")}
-    with urllib.request.urlopen(urllib.request.Request(f"{url}/tasks/{task}", headers=headers), timeout=30) as answer:
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/tasks/{task}", headers=headers), timeout=60) as answer:
         found: dict[str, Any] = json.load(answer)
         return found
 

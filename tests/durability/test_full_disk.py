@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 Call = Callable[[Server], Caller]
 
-ANSWERED_S = 5.0
+ANSWERED_S = 20.0
 """A caller has an answer after so long, whatever can be written."""
 
 REASON = "its disk (is full|reports an error)"

@@ -24,7 +24,7 @@ GRACE_S = 2.0
 WHOLE_S = 4.0
 """How long a stop may take with that grace period: half of it for the runs, and 3 s for closing."""
 
-LOADED_S = 15.0
+LOADED_S = 25.0
 """The time that a machine which runs other tests may add."""
 
 NEVER_S = 600

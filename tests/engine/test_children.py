@@ -12,6 +12,7 @@ from dragoman.store.open import open_store
 from tests.engine.house import Scripted, StandingClock, house, say, text_of
 from tests.engine.test_delegate import booking, child, order
 from tests.store.cases.bench import ending, new_task, status
+from tests.virtual_time import Waited, in_virtual_time
 
 S = TaskState
 
@@ -32,8 +33,9 @@ AGENTS = (Scripted(patient), Scripted(booking, "other"))
 LATE = "[CANCELED: other did not finish in time.]"
 
 
+@in_virtual_time
 async def test_an_answer_is_not_waited_for_longer_than_the_time_that_was_given() -> None:
-    async with house(*AGENTS) as h:
+    async with house(*AGENTS, seen_as=Waited) as h:
         asked = await h.send()
         assert asked.state is S.INPUT_REQUIRED
         parent = await h.reach(asked.head.id, S.COMPLETED)
@@ -41,8 +43,9 @@ async def test_an_answer_is_not_waited_for_longer_than_the_time_that_was_given()
         await child(h, parent.head.id, 1, S.CANCELED)
 
 
+@in_virtual_time
 async def test_nor_if_the_run_that_passed_the_question_on_is_kept_no_longer() -> None:
-    async with house(*AGENTS, suspend_max_s=0.0) as h:
+    async with house(*AGENTS, suspend_max_s=0.0, seen_as=Waited) as h:
         asked = await h.send()
         h.clock.ms += 1000
         parent = await h.reach(asked.head.id, S.COMPLETED)
@@ -51,28 +54,31 @@ async def test_nor_if_the_run_that_passed_the_question_on_is_kept_no_longer() ->
 
 
 @pytest.mark.parametrize("crashes", [False, True])
+@in_virtual_time
 async def test_nor_after_a_restart(url: str, crashes: bool) -> None:
-    async with house(*AGENTS, url=url, crashes=crashes) as h:
+    async with house(*AGENTS, url=url, crashes=crashes, seen_as=Waited) as h:
         task_id = (await h.send()).head.id
     clock = StandingClock()
     clock.ms += 1000
-    async with house(*AGENTS, url=url, clock=clock) as h:
+    async with house(*AGENTS, url=url, clock=clock, seen_as=Waited) as h:
         parent = await h.reach(task_id, S.COMPLETED)
         assert text_of(parent) == LATE
         await child(h, task_id, 1, S.CANCELED)
 
 
+@in_virtual_time
 async def test_an_answer_in_time_is_handed_on(url: str) -> None:
     async def script(run: Run) -> None:
         delegated = await run.delegate(order(timeout_s=60.0))
         await say(run, delegated.text)
 
-    async with house(Scripted(script), Scripted(booking, "other"), url=url) as h:
+    async with house(Scripted(script), Scripted(booking, "other"), url=url, seen_as=Waited) as h:
         task_id = (await h.send()).head.id
         await h.send("Lyon", task_id=task_id)
         assert text_of(await h.send("Rome", task_id=task_id)) == "Lyon-Rome"
 
 
+@in_virtual_time
 async def test_a_question_for_a_task_that_ended_meanwhile_is_not_asked() -> None:
     """Two tasks ask at once; when the first is answered, the time of the second is over."""
     failed: list[str] = []
@@ -90,7 +96,7 @@ async def test_a_question_for_a_task_that_ended_meanwhile_is_not_asked() -> None
         await say(run, "done")
 
     agents = (Scripted(script), Scripted(booking, "late"))
-    async with house(*agents) as h:
+    async with house(*agents, seen_as=Waited) as h:
         asked = await h.send()
         assert asked.status.message is not None
         if asked.status.message.text == "Mine?":

@@ -93,7 +93,7 @@ def assert_done_by(records: list[Record], version: str) -> None:
 
 async def put_aside(here: House, task_id: str) -> int:
     """Wait until a task is put aside. Returns the epoch of its lease."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while (stored := await here.store.load(task_id)).holder != ASIDE:
             await asyncio.sleep(0.005)
     epoch: int = stored.epoch

@@ -514,7 +514,7 @@ async def test_a_log_is_compared_before_it_takes_in_what_another_history_has(sto
         hints = Hints(cast("Store", behind), Hub().bus(), poll_s=1, healthy_poll_s=1)
         hints.add(log)
         await hints.refresh()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not log.rewound:
                 await asyncio.sleep(0)
     else:
@@ -563,7 +563,7 @@ async def test_nothing_is_announced_to_others_that_follows_what_was_lost(store: 
     pages: list[bytes | None] = []
     for behind.replicas in (Renamed(log.history), Renamed("another")):
         hints.announce(log, append, Appended(3, 1, 10))
-        pages.append((await asyncio.wait_for(heard.next(), 5))[2])
+        pages.append((await asyncio.wait_for(heard.next(), 60))[2])
     assert [page is None for page in pages] == [False, True]
     await standby.close()
 

@@ -107,7 +107,7 @@ def said(text: str, epoch: int | None = None) -> Decision:
 
 
 async def in_time(write: Any) -> Any:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         return await write
 
 

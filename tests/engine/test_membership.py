@@ -29,8 +29,8 @@ async def test_a_run_that_cannot_be_stopped_keeps_no_other_one_at_work_after_a_f
         await stage.begun.wait()
         with monkeypatch.context() as patched:
             patched.setattr(TaskRun, "abandon", fail_once)
-            await asyncio.wait_for(one.store.replicas.say(ReplicaFenced("r0")), 5)
-        await asyncio.wait_for(stage.canceled.wait(), 5)
+            await asyncio.wait_for(one.store.replicas.say(ReplicaFenced("r0")), 60)
+        await asyncio.wait_for(stage.canceled.wait(), 60)
         assert failed == [first]
         assert f"task {first}: its run cannot be stopped" in caplog.text
         stage.pieces.put_nowait(None)

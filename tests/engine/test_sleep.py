@@ -1,7 +1,6 @@
 """Sleep: a task on which nobody works until a time, or until its caller says something."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from dragoman.model.task import TaskState as S
 from dragoman.store.api import ASLEEP
 from tests.engine.house import DEADLINE_S, House, Scripted, StandingClock, house, say, text_of
 from tests.kit.waiting import until
+from tests.virtual_time import Waited, in_virtual_time
 
 HOUR = Sleep(for_ms=3_600_000)
 HOUR_MS = 3_600_000
@@ -25,10 +25,14 @@ SLEEP = "urn:dragoman:sleep:v1"
 
 
 class MovingClock(StandingClock):
-    """The time of this machine."""
+    """The time of the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
 
     def now_ms(self) -> int:
-        return int(time.time() * 1000)
+        return self.ms + int(self._loop.time() * 1000)
 
 
 class Sleeper:
@@ -98,12 +102,13 @@ async def test_a_caller_who_waits_gets_what_comes_after_the_sleep() -> None:
         assert text_of(await sent) == "before,after"
 
 
+@in_virtual_time
 async def test_a_short_sleep_keeps_the_run() -> None:
     script = Sleeper(Sleep(for_ms=30))
-    async with house(Scripted(script), clock=MovingClock(), claim_s=CLAIM_S) as h:
-        began = time.time()
+    async with house(Scripted(script), clock=MovingClock(), claim_s=CLAIM_S, seen_as=Waited) as h:
+        began = asyncio.get_running_loop().time()
         task = await h.send()
-        assert time.time() - began >= 0.03
+        assert asyncio.get_running_loop().time() - began >= 0.03
         assert (text_of(task), script.runs) == ("before,after", 1)
         assert len(await sleeps(h, task.head.id)) == 1
 
@@ -294,9 +299,10 @@ async def test_a_branch_that_is_over_lets_the_task_sleep() -> None:
         await until(lambda: h.in_memory == 0)
 
 
+@in_virtual_time
 async def test_no_time_counts_towards_the_deadline_while_the_agent_sleeps() -> None:
     script = Sleeper(Sleep(for_ms=150))
-    async with house(Scripted(script, deadline_s=0.1), clock=MovingClock()) as h:
+    async with house(Scripted(script, deadline_s=0.1), clock=MovingClock(), seen_as=Waited) as h:
         assert (await h.send()).state is S.COMPLETED
 
 

@@ -260,6 +260,7 @@ async def test_what_a_dead_process_worked_on_is_canceled_at_the_start_or_waits()
             assert (await home.get("lost")).state is state
 
 
+@in_virtual_time
 async def test_a_parent_whose_question_nobody_need_answer_goes_on_when_its_agent_is_enabled() -> None:
     """The time of the child that asked is over while the parent's agent is disabled: it may not go on before."""
     told: list[str] = []
@@ -271,7 +272,7 @@ async def test_a_parent_whose_question_nobody_need_answer_goes_on_when_its_agent
             told.append(str(failed))
             await say(run, "alone, then")
 
-    async with house(Scripted(lead), Scripted(Player().run, "other")) as home:
+    async with house(Scripted(lead), Scripted(Player().run, "other"), seen_as=Waited) as home:
         parent = (await home.send()).head.id
         assert (await home.get(parent)).state is S.INPUT_REQUIRED
         (child,) = [record.head.id for record in (await home.listed(agent="other")).records]

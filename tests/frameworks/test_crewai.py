@@ -146,7 +146,7 @@ async def test_cancel_stops_the_model_at_the_next_word(dragoman_client: ClientFi
                 held.set()
 
             await meanwhile(connection, "Tell me a story", cancel)
-            assert await asyncio.to_thread(model.left.wait, 20)
+            assert await asyncio.to_thread(model.left.wait, 60)
 
 
 def test_thoughts_are_not_said() -> None:

@@ -16,7 +16,7 @@ from tests.postgres import binaries
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
-LIMIT_S = 300.0
+LIMIT_S = 1200.0
 
 NAMED = os.environ.get("FRAMEWORKS", "").split()
 

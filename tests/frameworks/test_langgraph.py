@@ -290,7 +290,7 @@ async def test_tasks_of_a_conversation_that_work_at_once_do_not_share_a_thread(d
         return {"messages": [AIMessage(f"{len(state['messages'])}: {state['messages'][-1].text}")]}
 
     graph = StateGraph(MessagesState).add_node("meet", meet).add_edge(START, "meet").compile(InMemorySaver())
-    async with dragoman_client(served(graph)) as connection, asyncio.timeout(10):
+    async with dragoman_client(served(graph)) as connection, asyncio.timeout(60):
         tasks = await asyncio.gather(*(connection.send(text, context_id="here") for text in ("One", "Two")))
     assert all(isinstance(task, Task) for task in tasks)
     assert sorted(task.artifacts[0].parts[0].text[-3:] for task in tasks) == ["One", "Two"]  # type: ignore[union-attr]
@@ -450,7 +450,7 @@ async def test_cancel_stops_the_node(dragoman_client: ClientFixture) -> None:
     async with dragoman_client(served(graph)) as connection:
         task = await connection.send("Go", return_immediately=True)
         assert isinstance(task, Task)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await began.wait()
             await connection.cancel(task.id)
             await stopped.wait()

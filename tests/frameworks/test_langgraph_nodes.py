@@ -145,9 +145,10 @@ async def test_a_context_ends_with_its_run(dragoman_client: ClientFixture) -> No
 
 
 async def test_a_cancel_ends_the_call_of_a_thread(dragoman_client: ClientFixture) -> None:
-    ended = threading.Event()
+    began, ended = threading.Event(), threading.Event()
 
     def work(state: MessagesState) -> dict[str, Any]:
+        began.set()
         try:
             current_sync_context().sleep(600)
         except asyncio.CancelledError:
@@ -159,9 +160,9 @@ async def test_a_cancel_ends_the_call_of_a_thread(dragoman_client: ClientFixture
     async with dragoman_client(served(graph)) as connection:
         task = await connection.send("hello", return_immediately=True)
         assert isinstance(task, Task)
-        await asyncio.sleep(0.2)
+        assert await asyncio.to_thread(began.wait, 60)
         assert (await connection.cancel(task.id)).status.state is TaskState.CANCELED
-        assert await asyncio.to_thread(ended.wait, 5)
+        assert await asyncio.to_thread(ended.wait, 60)
 
 
 def asking(paid: Paid, *, plain: bool) -> StateGraph[Any]:
@@ -336,7 +337,7 @@ async def test_each_execution_of_a_node_has_places_of_its_own(tmp_path: Path, ch
     async with client(agent(), config=config) as connection:
         task = await connection.send(Part(data={"legs": [], "leg": "", "round": 0}), return_immediately=True)
         assert isinstance(task, Task)
-        await asyncio.wait_for(stopped.wait(), 10)
+        await asyncio.wait_for(stopped.wait(), 60)
     async with client(agent(), config=config) as connection:
         ended = await waited(connection, task)
     assert ended.status.state is TaskState.COMPLETED, ended.status
@@ -345,7 +346,7 @@ async def test_each_execution_of_a_node_has_places_of_its_own(tmp_path: Path, ch
 
 
 async def waited(connection: Connection, task: Task) -> Task:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while task.status.state not in TERMINAL:
             await asyncio.sleep(0.02)
             task = await connection.get(task.id)

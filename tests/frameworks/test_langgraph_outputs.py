@@ -18,7 +18,7 @@ from dragoman.store.state import StateEntry, StatePut, StateScope
 from tests.frameworks.conversations import Anybody
 
 METADATA = {"langgraph_checkpoint_ns": "node:a", "langgraph_step": 1}
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(autouse=True)

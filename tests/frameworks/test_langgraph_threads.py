@@ -239,7 +239,7 @@ async def test_tasks_that_work_at_once_do_not_share_a_thread(dragoman_client: Cl
         return {"messages": [AIMessage(f"{len(state['messages'])}: {state['messages'][-1].text}")]}
 
     graph = StateGraph(MessagesState).add_node("meet", meet).add_edge(START, "meet").compile()
-    async with dragoman_client(served(graph)) as connection, asyncio.timeout(10):
+    async with dragoman_client(served(graph)) as connection, asyncio.timeout(60):
         tasks = await asyncio.gather(*(connection.send(text, context_id="here") for text in ("One", "Two")))
     assert sorted(task.artifacts[0].parts[0].text[-3:] for task in tasks) == ["One", "Two"]  # type: ignore[union-attr]
 

@@ -11,7 +11,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 def test_the_task_manager_of_the_page_prints_what_the_page_says() -> None:
     shown = subprocess.run(
-        [sys.executable, "-W", "error", "-c", BLOCKS[0]], check=True, capture_output=True, text=True, timeout=30
+        [sys.executable, "-W", "error", "-c", BLOCKS[0]], check=True, capture_output=True, text=True, timeout=60
     )
     assert f"It prints `{shown.stdout.strip()}`" in PAGE
     assert shown.stderr == ""

@@ -203,8 +203,8 @@ async def test_the_deadline_is_the_other_sides_too(door: GrpcEgress, peer: GrpcP
 
     peer.unary["/s/Sleep"] = sleep
     with pytest.raises(TimedOut):
-        await door.call(at(peer.port), "/s/Sleep", b"", timeout_s=0.3, metadata={})
-    assert 0 < left[0] <= 0.3
+        await door.call(at(peer.port), "/s/Sleep", b"", timeout_s=1.0, metadata={})
+    assert 0 < left[0] <= 1.0
 
 
 async def test_a_canceled_call_is_canceled_there(door: GrpcEgress, peer: GrpcPeer) -> None:
@@ -630,7 +630,7 @@ async def test_a_call_does_not_wait_for_a_host_that_cannot_be_looked_up_again(
     monkeypatch.setattr("dragoman.net.grpc.dialer.LOOKUP_S", 0.0)
     names = NamesOnce()
     egress = Egress(resolver=names, connect_timeout_s=0.5, max_answer_bytes=SMALL)
-    async with asyncio.timeout(20.0):
+    async with asyncio.timeout(60.0):
         for _ in range(2):
             assert (await ask(egress.grpc, at(peer.port, "slow.test"))).ok
     assert names.asked == 2

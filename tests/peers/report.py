@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-SCENARIO_TIMEOUT_S = 40.0
+SCENARIO_TIMEOUT_S = 120.0
 CONCURRENT = 6
 
 Scenario = tuple[str, Callable[[], Coroutine[Any, Any, None]]]

@@ -70,7 +70,7 @@ class Lane:
 
     async def client(self, agent: str = "echo", *, streams: bool = False, polls: bool = False) -> BaseClient:
         """A client of the agent, from its card."""
-        http = httpx.AsyncClient(timeout=30)
+        http = httpx.AsyncClient(timeout=60)
         by_metadata = agent if self.binding == TransportProtocol.grpc else ""  # only the root's card lists it
         mount = f"{self.base_url}/agents/{agent}" if agent and not by_metadata else self.base_url
         mount = self.base_url + self.mount if self.mount else mount
@@ -157,7 +157,7 @@ def ends(stream: list[ClientEvent], state: TaskState) -> None:
 
 
 async def card(lane: Lane) -> None:
-    async with httpx.AsyncClient(timeout=30) as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         for mount in (lane.base_url, f"{lane.base_url}/agents/echo"):
             new = await A2ACardResolver(http, mount).get_agent_card()
             old = await A2ACardResolver(http, mount).get_agent_card(relative_card_path="/.well-known/agent.json")
@@ -238,7 +238,7 @@ async def cancel(lane: Lane) -> None:
 
 async def resubscribe(lane: Lane) -> None:
     client = await lane.client("countdown", streams=True)
-    broken, task_id = client.send_message(text("50 every 0.1")), ""
+    broken, task_id = client.send_message(text("100 every 0.1")), ""
     async for event in broken:
         if isinstance(event, tuple) and isinstance(event[1], TaskArtifactUpdateEvent):
             task_id = event[0].id
@@ -356,7 +356,7 @@ async def webhooks(lane: Lane) -> None:
 
 
 async def mount_card(lane: Lane) -> None:
-    async with httpx.AsyncClient(timeout=30) as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         mount = lane.base_url + lane.mount
         new = await A2ACardResolver(http, mount).get_agent_card()
         old = await A2ACardResolver(http, mount).get_agent_card(relative_card_path="/.well-known/agent.json")

@@ -60,7 +60,7 @@ from sdk1_lane import (
 
 
 async def card(lane: Lane) -> None:
-    async with httpx.AsyncClient(timeout=30) as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         for mount in (lane.base_url, f"{lane.base_url}/agents/echo"):
             new = await A2ACardResolver(http, mount).get_agent_card()
             old = await A2ACardResolver(http, mount).get_agent_card(relative_card_path="/.well-known/agent.json")
@@ -76,7 +76,7 @@ async def card(lane: Lane) -> None:
 
 async def signed_card(lane: Lane) -> None:
     """The SDK's own verifier, with the key where the signature says that it is; of what was changed it says no."""
-    async with httpx.AsyncClient(timeout=30) as http:
+    async with httpx.AsyncClient(timeout=60) as http:
 
         def verifier(keys: dict[str, Any]) -> Callable[[AgentCard], None]:
             def key(kid: str | None, jku: str | None) -> PyJWK:
@@ -210,7 +210,7 @@ async def cancel_again(lane: Lane) -> None:
 
 async def subscribe(lane: Lane) -> None:
     client = await lane.client("countdown", streams=True)
-    task = await send(await lane.client("countdown"), text("50 every 0.1"), return_immediately=True)
+    task = await send(await lane.client("countdown"), text("100 every 0.1"), return_immediately=True)
     request = SubscribeToTaskRequest(id=task.id)
     several = await asyncio.gather(*(frames(client.subscribe(request)) for _ in range(3)))
     done = await get(client, task.id)
@@ -222,7 +222,7 @@ async def subscribe(lane: Lane) -> None:
 async def resubscribe(lane: Lane) -> None:
     client = await lane.client("countdown", streams=True)
     task_id = ""
-    broken = client.send_message(SendMessageRequest(message=text("50 every 0.1")))
+    broken = client.send_message(SendMessageRequest(message=text("100 every 0.1")))
     async for frame in broken:
         if frame.HasField("artifact_update"):
             task_id = frame.artifact_update.task_id
@@ -382,7 +382,7 @@ async def retried_send(lane: Lane) -> None:
 
 
 async def mount_card(lane: Lane) -> None:
-    async with httpx.AsyncClient(timeout=30) as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         mount = lane.base_url + lane.mount
         new = await A2ACardResolver(http, mount).get_agent_card()
         old = await A2ACardResolver(http, mount).get_agent_card(relative_card_path="/.well-known/agent.json")

@@ -51,7 +51,7 @@ class Lane:
 
         Over gRPC only the root's card lists 0.3, and the metadata names the agent. In 1.0 the tenant of the card does.
         """
-        http = httpx.AsyncClient(timeout=30)
+        http = httpx.AsyncClient(timeout=60)
         by_metadata = agent if (self.binding, self.version) == ("GRPC", "0.3") else ""
         mount = f"{self.base_url}/agents/{agent}" if agent and not by_metadata else self.base_url
         mount = self.base_url + self.mount if self.mount else mount

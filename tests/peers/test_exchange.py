@@ -58,7 +58,7 @@ async def egress() -> AsyncIterator[Egress]:
 async def signed_in(url: str, egress: Egress, name: str, scope: str, audience: str = FRONT) -> str:
     """A token of somebody for that audience."""
     body = json.encode({"name": name, "scope": scope.split(), "audience": audience})
-    reply = await egress.request("POST", f"{url}/subject", timeout_s=10, body=body)
+    reply = await egress.request("POST", f"{url}/subject", timeout_s=60, body=body)
     assert reply.ok
     token: str = json.decode(reply.body)["token"]
     return token

@@ -26,8 +26,8 @@ NEEDS = JS / "node_modules" / "oidc-provider"
 NODE = shutil.which("node") or "node"
 SECRET = "a secret: with/odd+characters %"
 AUDIENCE = "https://agents.example.org"
-STOP_TIMEOUT_S = 10.0
-START_TIMEOUT_S, STARTS_MAX = 30.0, 3
+STOP_TIMEOUT_S = 60.0
+START_TIMEOUT_S, STARTS_MAX = 60.0, 3
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 

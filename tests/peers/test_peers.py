@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
-PEER_TIMEOUT_S = 180.0
+PEER_TIMEOUT_S = 300.0
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 

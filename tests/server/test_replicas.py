@@ -124,7 +124,7 @@ async def test_a_webhook_call_that_a_stop_cuts_off_is_made_by_another_replica_so
             await receiver.came(1)
             await others.enter_async_context(serving(config, [echo]))
         receiver.hold.set()
-        async with asyncio.timeout(DEADLINE_S / 3):  # a claim lasts for a minute, and the lease, too
+        async with asyncio.timeout(DEADLINE_S * 2 / 3):  # a claim lasts for a minute, and the lease, too
             await receiver.came(2)
         first, second = receiver.asked[:2]
         assert first.headers["webhook-id"] == second.headers["webhook-id"]

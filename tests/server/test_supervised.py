@@ -45,7 +45,7 @@ async def test_a_reload_that_comes_while_a_process_is_started_again_is_kept_for_
     await spawned.wait()
     supervised.request_reload()
     try:
-        assert await asyncio.wait_for(again, 30) == 7
+        assert await asyncio.wait_for(again, 60) == 7
     finally:
         if supervised.process is not None and supervised.process.returncode is None:
             os.kill(supervised.process.pid, 9)

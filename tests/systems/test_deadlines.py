@@ -17,6 +17,9 @@ from dragoman.server import serving
 from tests.kit.processes import gone
 
 DEADLINE_S = 60.0
+DEADLINES_S = (0.3, 3.0, 30.0)
+"""Of agents. One that is over before the work elsewhere has begun stops nothing: then a longer one is tried."""
+
 V1 = {"A2A-Version": "1.0"}
 CODE = """
 import asyncio
@@ -38,7 +41,7 @@ class Far:
     """An agent of another server, which knows how its work ended."""
 
     def __init__(self) -> None:
-        self.stopped = asyncio.Event()
+        self.begun, self.stopped = asyncio.Event(), asyncio.Event()
 
     def agent(self) -> Agent:
         agent = Agent("far")
@@ -46,6 +49,7 @@ class Far:
         @agent.skill
         async def wait(ctx: Context) -> None:
             """Wait until it is stopped."""
+            self.begun.set()
             try:
                 await asyncio.Event().wait()
             finally:
@@ -55,12 +59,12 @@ class Far:
 
 
 @asynccontextmanager
-async def endpoint(left: asyncio.Event) -> AsyncIterator[str]:
-    """The endpoint of a model that never answers, and notes when its caller leaves."""
+async def endpoint(came: asyncio.Event, left: asyncio.Event) -> AsyncIterator[str]:
+    """The endpoint of a model that never answers, and notes when a caller comes and leaves."""
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(65536):
-            pass
+            came.set()
         left.set()
         writer.close()
 
@@ -70,7 +74,9 @@ async def endpoint(left: asyncio.Event) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def served(folder: Path, table: str, *, deadline_s: float = 0.3) -> AsyncIterator[aiohttp.ClientSession]:
+async def served(
+    folder: Path, table: str, *, deadline_s: float = DEADLINES_S[0]
+) -> AsyncIterator[aiohttp.ClientSession]:
     file = folder / "dragoman.toml"
     text = (
         f'port = 0\nstore = "memory:"\nshutdown_grace_s = 0.2\ncancel_grace_s = 5\n[[agents]]\nid = "agent"\n{table}\n'
@@ -92,9 +98,9 @@ async def send(http: aiohttp.ClientSession) -> Any:
         return (await answer.json())["task"]
 
 
-def check(task: Any) -> None:
+def check(task: Any, deadline_s: float = DEADLINES_S[0]) -> None:
     assert task["status"]["state"] == "TASK_STATE_FAILED", task
-    assert task["status"]["message"]["parts"] == [{"text": "The agent took longer than deadline_s = 0.3."}]
+    assert task["status"]["message"]["parts"] == [{"text": f"The agent took longer than deadline_s = {deadline_s:g}."}]
     assert task["status"]["message"]["metadata"] == {"reason": "deadline_exceeded"}
 
 
@@ -108,9 +114,14 @@ async def test_a_program_is_ended(tmp_path: Path) -> None:
     program = tmp_path / "program.sh"
     program.write_text(PROGRAM)
     program.chmod(0o755)
-    async with served(tmp_path, f'run = "command:{program}"\ncwd = "{tmp_path}"') as http:
-        check(await send(http))
-        await gone(int((tmp_path / "program.pid").read_text()))
+    number, table = tmp_path / "program.pid", f'run = "command:{program}"\ncwd = "{tmp_path}"'
+    number.touch()
+    for deadline_s in DEADLINES_S:
+        async with served(tmp_path, table, deadline_s=deadline_s) as http:
+            check(await send(http), deadline_s)
+            if number.read_text():
+                break
+    await gone(int(number.read_text()))
 
 
 async def test_the_task_of_another_server_is_canceled(tmp_path: Path) -> None:
@@ -118,16 +129,25 @@ async def test_the_task_of_another_server_is_canceled(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         config = load(None, {}, {"port": "0", "store": "memory:"})
         url = await stack.enter_async_context(serving(config, [far.agent()]))
-        http = await stack.enter_async_context(served(tmp_path, f'run = "a2a:{url}"'))
-        check(await send(http))
-        await asyncio.wait_for(far.stopped.wait(), DEADLINE_S)
+        for deadline_s in DEADLINES_S:
+            async with served(tmp_path, f'run = "a2a:{url}"', deadline_s=deadline_s) as http:
+                check(await send(http), deadline_s)
+                if far.begun.is_set():
+                    await asyncio.wait_for(far.stopped.wait(), DEADLINE_S)
+                    break
+        assert far.begun.is_set()
 
 
 async def test_a_model_is_asked_no_longer(tmp_path: Path) -> None:
-    left = asyncio.Event()
-    async with endpoint(left) as url, served(tmp_path, f'run = "openai:{url}"\nmodel = "m"') as http:
-        check(await send(http))
-        await asyncio.wait_for(left.wait(), DEADLINE_S)
+    came, left = asyncio.Event(), asyncio.Event()
+    async with endpoint(came, left) as url:
+        for deadline_s in DEADLINES_S:
+            async with served(tmp_path, f'run = "openai:{url}"\nmodel = "m"', deadline_s=deadline_s) as http:
+                check(await send(http), deadline_s)
+                if came.is_set():
+                    await asyncio.wait_for(left.wait(), DEADLINE_S)
+                    break
+        assert came.is_set()
 
 
 async def test_a_worker_hears_that_its_task_is_over_and_the_time_in_the_queue_does_not_count(tmp_path: Path) -> None:

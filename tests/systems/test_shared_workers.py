@@ -362,7 +362,7 @@ async def test_a_report_while_a_question_is_open_is_refused_by_every_replica(sha
         lease = (await here.take(at=0))["lease"]
         await here.report("update", lease, 0, state="input-required", message="Which?")
         for at in range(3):
-            status, refusal = await asyncio.wait_for(here.act("update", {"lease": lease, "message": "m"}, at), 10)
+            status, refusal = await asyncio.wait_for(here.act("update", {"lease": lease, "message": "m"}, at), 60)
             assert status == 400, refusal
 
 

@@ -107,7 +107,7 @@ def test_pytest_finds_the_fixtures_and_nobody_needs_pytest(tmp_path: Path) -> No
     (found,) = entry_points(group="pytest11", name="dragoman")
     assert found.value == "dragoman.testing.plugin"
     script = "import sys, dragoman.testing.loopback; print(*{'pytest', '_pytest'} & set(sys.modules))"
-    shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=30)
+    shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
     assert shown.stdout.split() == []
 
 

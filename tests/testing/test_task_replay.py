@@ -161,7 +161,7 @@ async def test_a_change_is_not_taken_before_a_delegation_or_an_early_answer_of_b
             gate.set()
         else:
             task_id = await h.begin()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await ledger.hanging.wait()
         await asyncio.sleep(0.1)
     ledger.hangs_at = ""

@@ -101,7 +101,7 @@ def pool(
 
 
 def quick(*urls: str, moves: bool = True) -> ChatAgent:
-    model = Model(url=urls[0], model="small", idle_s=0.3, answer_s=0.3, coalesce_ms=0)
+    model = Model(url=urls[0], model="small", idle_s=0.6, answer_s=0.6, coalesce_ms=0)
     endpoints = [PoolEndpoint(replace(model, url=url), "", name=url[-9:-3], order=at) for at, url in enumerate(urls)]
     profile = Profile(id="chat", name="Chat", description="Chats", version="1", skills=())
     return ChatAgent(profile, model, ModelPool(endpoints, moves=moves), retry=RetryPolicy(retries=0))

@@ -272,7 +272,7 @@ async def crash(agent: Agent, url: str, hang: Hang) -> str:
     """Begin a task in the conversation TALK, and end the server as by a crash where its agent hangs."""
     async with house(agent, url=url, crashes=True) as h:
         task_id = await h.begin(context_id="talk")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await hang.reached.wait()
     hang.let = True
     return task_id

@@ -6,7 +6,8 @@ from dragoman.model.task import TaskState, Usage
 from tests.agents.worker.test_worker import artifact, taken, token, worker
 from tests.engine.house import house
 
-SHORT_S = 0.2
+SHORT_S = 1.0
+"""Long enough for a word of the worker, on a busy machine too."""
 
 
 async def test_the_tokens_of_a_task_count_that_its_caller_cancels() -> None:

@@ -35,6 +35,7 @@ from dragoman.store.worker_leases import WORKER
 from tests.engine.house import DEADLINE_S, House, house, text_of
 from tests.engine.webhook import Telling, calls
 from tests.kit.agents import hired
+from tests.virtual_time import Waited, in_virtual_time
 
 NEVER_S = 1000.0
 """No lease runs out in a test that does not wait for it."""
@@ -128,7 +129,7 @@ async def test_a_worker_that_stops_waiting_leaves_the_task_to_the_next(turns: in
         for _ in range(turns):
             await asyncio.sleep(0)
         impatient.cancel()
-        async with asyncio.timeout(10):  # else the patient one waits for its whole minute
+        async with asyncio.timeout(30):  # else the patient one waits for its whole minute
             item = await (impatient if impatient.done() else patient)
         assert item is not None
         await here.ask(done(await beginning, token(item)))
@@ -210,12 +211,12 @@ async def test_a_worker_that_falls_silent_and_comes_back_is_in_the_log(caplog: p
 
 
 async def test_a_heartbeat_keeps_the_lease() -> None:
-    agent = worker(lease_s=0.2)
+    agent = worker(lease_s=1.0)
     async with house(agent) as here:
         task_id = await here.begin()
         item = await taken(agent)
-        for _ in range(4):
-            beat = await agent.leases.beat(token(item), 0.1, 0)  # in all twice the time of a lease
+        for _ in range(12):
+            beat = await agent.leases.beat(token(item), 0.1, 0)  # in all more than the time of a lease
             assert not beat.cancel
         await here.ask(done(task_id, token(item)))
 
@@ -481,10 +482,11 @@ async def test_a_task_that_nobody_has_taken_is_canceled_and_not_given_out() -> N
         assert await agent.leases.take("w1", 0) is None
 
 
+@in_virtual_time
 async def test_with_no_worker_there_sends_are_refused() -> None:
-    seen_s = 0.5  # what follows a worker's word below takes less, on a busy machine too
+    seen_s = 10.0
     agent = worker(queues=False, seen_s=seen_s)
-    async with house(agent) as here:
+    async with house(agent, seen_as=Waited) as here:
         with pytest.raises(AgentOffline):
             await here.send()
         assert (await here.listed()).total_size == 0

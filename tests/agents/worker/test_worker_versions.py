@@ -9,6 +9,7 @@ import pytest
 from dragoman import Agent, Context
 from dragoman.agents.worker import queue
 from tests.agents.worker.test_worker_steps import hiring, site, text_of
+from tests.kit.waiting import until
 from tests.kit.workers import WorkerDoor
 
 
@@ -75,27 +76,27 @@ async def test_the_worker_that_has_the_code_hears_of_the_task_at_once(tmp_path: 
         delivery = await asked(door, "1")
         assert delivery is not None
         async with asyncio.TaskGroup() as group:
-            news = [group.create_task(asked(door, "2", 3.0)) for _ in range(3)]
+            news = [group.create_task(asked(door, "2", 20.0)) for _ in range(3)]
             await asyncio.sleep(0.1)
             old = group.create_task(asked(door, "1", 30.0))
             await asyncio.sleep(0.1)
-            began = asyncio.get_running_loop().time()
             await door.act("release", {"lease": delivery["lease"]})
             got = await old
             assert got is not None
             assert got["task"]["id"] == task["id"]
-            assert asyncio.get_running_loop().time() - began < 2.5
-        assert [new.result() for new in news] == [None] * 3
+            assert not any(new.done() for new in news), "it is told at once, not when the others have waited"
+            for new in news:
+                new.cancel()
 
 
 async def test_without_such_a_worker_it_waits_and_then_fails(tmp_path: Path) -> None:
-    async with site(tmp_path, agent_absent_s=0.6) as door:
+    async with site(tmp_path, agent_absent_s=1.5) as door:
         task_id = await begun(door, "1")
         events = (await door.task(task_id))["status"]
         await asyncio.sleep(0.3)
         assert await asked(door, "2") is None
         assert (await door.task(task_id))["status"] == events
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(1.3)
         assert await asked(door, "1", 0) is not None  # the newest sight of it counts
         assert await asked(door, "2") is None
 
@@ -104,6 +105,11 @@ async def test_it_fails_once_nobody_has_had_its_code_for_too_long(tmp_path: Path
     async with site(tmp_path, agent_absent_s=0.6) as door:
         task_id = await begun(door, "1")
         assert await asked(door, "2", 2.0) is None  # a worker that waits for work is enough
+
+        async def has_failed() -> bool:
+            return bool((await door.task(task_id))["status"]["state"] == "TASK_STATE_FAILED")
+
+        await until(has_failed)
         message = (await door.task(task_id))["status"]["message"]
         assert message["metadata"] == {"reason": "steps_version_absent"}
         assert "began with steps_version 1" in message["parts"][0]["text"]
@@ -111,12 +117,12 @@ async def test_it_fails_once_nobody_has_had_its_code_for_too_long(tmp_path: Path
 
 
 async def test_a_worker_at_work_counts_as_seen(tmp_path: Path) -> None:
-    async with site(tmp_path, agent_absent_s=0.5) as door:
+    async with site(tmp_path, agent_absent_s=1.5) as door:
         task_id = await begun(door, "1")
         await door.send("another")
         delivery = await asked(door, "1")
         assert delivery is not None
-        for _ in range(8):
+        for _ in range(16):
             await asyncio.sleep(0.1)
             await door.report("heartbeat", delivery["lease"])
             assert (other := await asked(door, "2")) is None or other["task"]["id"] != task_id

@@ -68,7 +68,7 @@ async def test_streams_of_watchers_and_tools_end_with_the_server() -> None:
         assert (await reflecting.read()).HasField("list_services_response")
         last = [asyncio.ensure_future(stream.read()) for stream in (watching, reflecting)]
         began_s = loop.time()
-    assert loop.time() - began_s < 15
+    assert loop.time() - began_s < 25
     assert [await each for each in last] == [grpc.aio.EOF, grpc.aio.EOF]
 
 

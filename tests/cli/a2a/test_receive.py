@@ -132,7 +132,7 @@ def test_a_report_in_chunks_is_received(shell: Shell) -> None:
     try:
         assert receiving.stderr is not None
         (url,) = re.findall(r"receiving at (\S+)", receiving.stderr.readline())
-        connection = http.client.HTTPConnection(url.split("/")[2], timeout=30)
+        connection = http.client.HTTPConnection(url.split("/")[2], timeout=60)
         connection.request("POST", "/", iter([REPORT[:10], REPORT[10:]]), encode_chunked=True)
         assert connection.getresponse().status == 204
         connection.close()
@@ -171,7 +171,7 @@ def test_a_body_is_read_whole_or_refused(headers: dict[str, str], sent: bytes, c
 def post(url: str, body: bytes, token: str, **headers: str) -> int:
     request = urllib.request.Request(url, body, {"X-A2A-Notification-Token": token, **headers})
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code

@@ -138,7 +138,7 @@ def post(url: str, body: object) -> dict[str, dict[str, str]]:
 
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
     request.add_header("A2A-Version", "1.0")
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         found: dict[str, dict[str, str]] = json.load(answer)
         return found
 

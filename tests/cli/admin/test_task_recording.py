@@ -77,7 +77,7 @@ async def test_tasks_that_sleep_can_be_listed_alone(tmp_path: Path) -> None:
     async with site(tmp_path, agent, blocking_timeout_s=0.5) as here:
         async with aiohttp.ClientSession(here.url) as http:
             task = await make_task(http, "rest", "please")  # it sleeps for longer than its caller waits
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while "sleeping" not in (await here.admin("tasks", "list")).out:
                 await asyncio.sleep(0.1)
         for flags, expected in ((("--sleeping",), {task}), (("--not-sleeping",), {here.echo, here.other})):

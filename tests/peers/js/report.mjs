@@ -2,7 +2,7 @@
 
 import { isDeepStrictEqual } from "node:util";
 
-const TIMEOUT_MS = 40_000;
+const TIMEOUT_MS = 120_000;
 const CONCURRENT = 6;
 
 /** The error and the lines of the peer script that led to it, short enough for a test report. */

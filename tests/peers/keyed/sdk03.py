@@ -23,7 +23,7 @@ def report(name: str, card: AgentCard) -> None:
 
 async def main(base_url: str, key: str) -> None:
     mount = f"{base_url}/agents/who"
-    async with httpx.AsyncClient(timeout=30) as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         keys = (await http.get(f"{base_url}/.well-known/jwks.json")).json()["keys"]
 
         def key_of(kid: str | None, _: str | None) -> PyJWK:
@@ -35,7 +35,7 @@ async def main(base_url: str, key: str) -> None:
             card = await A2ACardResolver(http, mount).get_agent_card(http_kwargs=headers, signature_verifier=verify)
             report(f"well-known {named}".strip(), card)
     for binding in (TransportProtocol.jsonrpc, TransportProtocol.http_json):
-        async with httpx.AsyncClient(timeout=30, headers={"x-api-key": key}) as http:
+        async with httpx.AsyncClient(timeout=60, headers={"x-api-key": key}) as http:
             public = await A2ACardResolver(http, mount).get_agent_card()
             client = ClientFactory(ClientConfig(httpx_client=http, supported_transports=[binding])).create(public)
             report(f"extended {binding.value}", await client.get_card())

@@ -26,7 +26,7 @@ def report(name: str, card: AgentCard) -> None:
 
 async def main(base_url: str, key: str) -> None:
     mount = f"{base_url}/agents/who"
-    async with httpx.AsyncClient(timeout=30) as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         keys = (await http.get(f"{base_url}/.well-known/jwks.json")).json()["keys"]
 
         def key_of(kid: str | None, _: str | None) -> PyJWK:
@@ -39,7 +39,7 @@ async def main(base_url: str, key: str) -> None:
             report(f"well-known {named}".strip(), card)
     for version in ("1.0", "0.3"):
         for binding in ("JSONRPC", "HTTP+JSON"):
-            http = httpx.AsyncClient(timeout=30, headers={"x-api-key": key})
+            http = httpx.AsyncClient(timeout=60, headers={"x-api-key": key})
             public = await A2ACardResolver(http, mount).get_agent_card()
             here = [
                 each

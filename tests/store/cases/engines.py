@@ -42,7 +42,7 @@ from dragoman.telemetry.genai import InvokedHead, InvokedRunner, ToolCall
 from dragoman.telemetry.job_group import JobGroup
 from tests.store.cases.bench import Bench
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 """Nothing here takes so long, unless it hangs."""
 
 POLL_S = 0.01

@@ -120,7 +120,7 @@ async def test_an_outbox_that_is_closed_says_so(bench: Bench) -> None:
         outbox = store.outbox
     for waiting in (outbox.register("t", webhook(), ()), outbox.settle(Settled(number=1, outcome="delivered"))):
         try:
-            await asyncio.wait_for(waiting, 5)
+            await asyncio.wait_for(waiting, 60)
         except StoreError:
             continue
         raise AssertionError("a closed store took a write")

