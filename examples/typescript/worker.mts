@@ -25,9 +25,9 @@ async function work(task: Task): Promise<void> {
     const words = task.message.parts.map((part) => part.text ?? "").join(" ").split(/\s+/);
     for (const [index, word] of words.entries()) {
       const artifact = { artifactId: "result", parts: [{ text: (index > 0 ? " " : "") + word.toUpperCase() }] };
-      await call("artifact", { lease, number: index + 1, artifact, append: index > 0 });
+      await call("artifact", { lease, number: index + 1, confirmed: index, artifact, append: index > 0 });
     }
-    await call("complete", { lease });
+    await call("complete", { lease, confirmed: words.length });
   } finally {
     clearInterval(beat);
   }
