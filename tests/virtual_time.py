@@ -39,6 +39,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.skipping.now_s
 
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Wait for the threads however long they take: the limit that Python 3.12 gives would pass at once."""
+        await super().shutdown_default_executor()
+
 
 class Waited:
     """An object whose methods are done on threads or elsewhere. The time of the loop stands still while they are.
