@@ -184,7 +184,8 @@ class Stats(Struct, frozen=True, kw_only=True):
     `queued` until they are taken on, `running`, `sleeping` until a time, or `waiting` for their callers. `outage` is
     why writes fail, null if they do not.
 
-    `webhook_calls_paused` are those of the pending ones that wait for a paused host. `store_bytes` is the size of the
+    `silent_replicas` have not beaten for half of their lease. `webhook_calls_paused` are those of the pending ones that
+    wait for a paused host. `store_bytes` is the size of the
     store. `state` is what agents keep in it beside their tasks, by kind. `input_tokens_today` and `output_tokens_today`
     are what the runs that ended today (UTC) have used; null if none said so. All else is of this process, since its
     start: `writes`, `failed_writes`, `streams` that are open, and, for the last hour at most, oldest minute first,
@@ -206,6 +207,7 @@ class Stats(Struct, frozen=True, kw_only=True):
     outage: str | None
     sleeping: int = 0
     webhook_calls_paused: int = 0
+    silent_replicas: int = 0
     store_bytes: int = 0
     state: dict[str, StateLine] = {}
     input_tokens_today: int | None = None

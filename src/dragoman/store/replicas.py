@@ -16,7 +16,8 @@ class Replica(Struct, frozen=True, kw_only=True):
     """A replica that is alive. `agents` are the ids of those it serves, in order.
 
     `address` is where other replicas' operators reach it, empty if that is unknown. `beats_until_ms` is until when it
-    counts as alive unless it beats again; None if it lives as long as its process.
+    counts as alive unless it beats again; None if it lives as long as its process. One that is `silent` has not beaten
+    for half of its lease.
     """
 
     id: str
@@ -24,6 +25,7 @@ class Replica(Struct, frozen=True, kw_only=True):
     agents: tuple[str, ...]
     started_ms: int
     beats_until_ms: int | None = None
+    silent: bool = False
 
 
 class Heartbeat(Struct, frozen=True):

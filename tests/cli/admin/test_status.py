@@ -56,6 +56,15 @@ CASES: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
         ("fault", "The store cannot be written: no space left", "dragoman store check"),
     ),
     (
+        {"stats": stats(replicas=3, silent_replicas=1)},
+        (
+            "fault",
+            "1 replica of 3 gave no sign of life lately: tasks there stand still until the lease is over, then others "
+            "continue them",
+            "dragoman admin replicas",
+        ),
+    ),
+    (
         {"stats": stats(jobs={"retention": "failed twice"})},
         ("fault", "The job retention fails: failed twice", "dragoman admin stats --watch"),
     ),

@@ -180,6 +180,7 @@ async def test_only_the_silent_are_buried_and_nobody_whose_beat_is_under_way(
         await mine.bury()
         dead = await pool.read("SELECT id FROM dragoman.replicas WHERE dead")
         assert dead == [("silent",)]
+        assert {one.id: one.silent for one in await mine.all()} == {"alive": False, "late": True}
         await pool.write("UPDATE dragoman.replicas SET beats_until = clock_timestamp() - interval '25 h' WHERE dead")
         await mine.bury()
         assert await pool.read("SELECT id FROM dragoman.replicas WHERE dead") == []

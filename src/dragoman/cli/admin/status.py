@@ -77,8 +77,7 @@ def status(place: TaskPlace, watch: bool, interval_s: float | None, form: str) -
     """Show what is wrong now, the cause, and the command to run.
 
     A FAULT holds up tasks or webhooks. A NOTICE is what an operator has decided, such as a paused host, or has yet to
-    decide, such as an answer. A replica that died counts as alive until its lease is over. The exit status is 1 if
-    there is a fault, and 3 if no server answers.
+    decide, such as an answer. The exit status is 1 if there is a fault, and 3 if no server answers.
 
     Examples:
       dragoman admin status
@@ -173,6 +172,13 @@ def find_troubles(state: ServerState, address: str, *, named: bool) -> Iterator[
     if stats.outage is not None:
         yield ServerTrouble(
             level="fault", what="The store cannot be written", cause=stats.outage, command="dragoman store check"
+        )
+    if stats.silent_replicas:
+        yield ServerTrouble(
+            level="fault",
+            what=f"{count(stats.silent_replicas, 'replica')} of {stats.replicas} gave no sign of life lately",
+            cause="tasks there stand still until the lease is over, then others continue them",
+            command=run("admin replicas"),
         )
     for job, told in stats.jobs.items():
         yield ServerTrouble(level="fault", what=f"The job {job} fails", cause=told, command=run("admin stats --watch"))

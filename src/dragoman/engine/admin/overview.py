@@ -116,6 +116,7 @@ class Overview:
         outage, pulse = self._store.writing.outage, self._pulse
         figures = await self._figures()
         today = self._clock.now_ms() // DAY_MS
+        replicas = await self._store.replicas.all()
         used = await self._store.usage.days(today, today)
         reported = any(each.total_tokens for each in used)
         return Stats(
@@ -127,7 +128,8 @@ class Overview:
             webhook_calls_pending=pending,
             webhook_calls_paused=await outbox.paused_count(),
             webhook_calls_dead=dead,
-            replicas=len(await self._store.replicas.all()),
+            replicas=len(replicas),
+            silent_replicas=sum(one.silent for one in replicas),
             writes=self._store.writing.writes,
             failed_writes=self._store.writing.failed_writes,
             outage=None if outage is None else outage.reason,

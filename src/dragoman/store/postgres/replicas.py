@@ -131,8 +131,16 @@ class SharedReplicas:
 
     async def all(self) -> tuple[Replica, ...]:
         """As the protocol says."""
+        silent_ms = self._clock.now_ms() + self._heartbeat.lease_s * 500
         return tuple(
-            Replica(id=name, address=address, agents=tuple(agents), started_ms=started_ms, beats_until_ms=until_ms)
+            Replica(
+                id=name,
+                address=address,
+                agents=tuple(agents),
+                started_ms=started_ms,
+                beats_until_ms=until_ms,
+                silent=until_ms < silent_ms,
+            )
             for name, address, agents, started_ms, until_ms in await self._door().read(self._sql["all"])
         )
 
