@@ -62,7 +62,10 @@ class ServerState(Struct, frozen=True, kw_only=True):
 
 
 class TroubleReport(Struct, frozen=True, kw_only=True):
-    """The troubles of a server, faults first. `ok`: there is no fault. `replicas` counts the servers on its store."""
+    """The troubles of a server, faults first. `ok`: there is no fault.
+
+    `replicas` counts the servers on its store that give signs of life.
+    """
 
     ok: bool
     troubles: tuple[ServerTrouble, ...]
@@ -108,7 +111,7 @@ def _report(place: TaskPlace) -> TroubleReport:
         find_troubles(state, _address(place), named=place.server is not None), key=lambda trouble: trouble.level
     )
     ok = all(each.level != "fault" for each in found)
-    return TroubleReport(ok=ok, troubles=tuple(found), replicas=state.stats.replicas)
+    return TroubleReport(ok=ok, troubles=tuple(found), replicas=state.stats.replicas - state.stats.silent_replicas)
 
 
 def _check_served(place: TaskPlace) -> None:
