@@ -1,14 +1,12 @@
 """Lets a server work for an hour, and kills it twice: `PYTHONPATH=. python -m tests.endurance --minutes 60`.
 
-Callers of every kind take turns at a steady rate while the sweep deletes what they made. A run is good if its last
-sixth does as much for a second of processor time as the first one, if memory and open files stay, and if no caller was
-told anything wrong: see `gauge` and `turns`.
+Callers of every kind take turns at a steady rate while the sweep deletes what they made. A run is good if the server
+does as much in its last sixth, for a second of processor time, as a fresh one beside it, if memory and open files stay,
+and if no caller was told anything wrong: see `gauge` and `turns`.
 """
 
 import argparse
 import asyncio
-import hashlib
-import json
 import os
 import random
 import re
@@ -17,7 +15,7 @@ import sys
 import tempfile
 from itertools import count, cycle
 from pathlib import Path
-from time import monotonic, thread_time, time
+from time import monotonic, time
 
 import aiohttp
 
@@ -26,7 +24,7 @@ from tests.drills.agents import LEDGER
 from tests.drills.cluster import ReplicaProcess
 from tests.drills.drill import ALLOWED, SLEEPY, read_ledger
 from tests.endurance.gauge import Sample, Verdict, judge, wrong_steps
-from tests.endurance.turns import MIX, PATIENCE_S, Callers, receiving
+from tests.endurance.turns import MIX, PATIENCE_S, Callers, Hooks, receiving
 
 KILLED_AT = (0.25, 0.3)
 """The parts of the run after which the server is killed: so one of its lives is more than two thirds of the run."""
@@ -46,16 +44,6 @@ DWELLS_S = 20.0
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def measure_yard() -> float:
-    """The processor time of a piece of work like the server's: objects, text and a little arithmetic."""
-    began_s = thread_time()
-    for number in range(1000):
-        said = json.dumps({"parts": [{"text": f"{number}/{each} "} for each in range(20)], "id": str(number)})
-        hashlib.sha256(said.encode()).hexdigest()
-        json.loads(said)
-    return thread_time() - began_s
-
-
 def take_sample(server: ReplicaProcess, life: int, began_s: float, turns: int) -> Sample:
     """What Linux says of the server's process."""
     assert server.process is not None
@@ -69,7 +57,6 @@ def take_sample(server: ReplicaProcess, life: int, began_s: float, turns: int) -
         memory_bytes=int(kilobytes) * 1024,
         files=len(os.listdir(process / "fd")),
         turns=turns,
-        yard_s=measure_yard(),
     )
 
 
@@ -81,76 +68,113 @@ def describe(sample: Sample) -> str:
     )
 
 
-async def endure(folder: Path, lasts_s: float, per_s: float, dwellers: int, chance: random.Random) -> Verdict:
-    """Run for so long, with `per_s` turns begun in a second, and `dwellers` streams that are silent for a while."""
-    retention_s = max(60, round(lasts_s / 40))
-    file = folder / "tasks.db"
-    keeps = {"task": retention_s, "waiting": retention_s, "log": retention_s // 2, "delivered": retention_s // 2}
-    keeps["audit"] = retention_s
-    flags = [flag for name, kept_s in keeps.items() for flag in (f"--{name}-retention", f"{kept_s}s")]
-    server = ReplicaProcess("only", ("--store", f"sqlite:///{file}", *SLEEPY, *ALLOWED, *flags), folder)
-    samples: list[Sample] = []
-    kills_ms: list[float] = []
-    over = asyncio.Event()
+class Endured:
+    """A server that works, in a folder of its own, with those who call it and what is seen of it.
 
-    async def watch() -> None:
-        told, every_s = 0, max(0.5, lasts_s / SAMPLES)
+    `began_s` is when the run began, which may be before this server did.
+    """
+
+    def __init__(
+        self, folder: Path, http: aiohttp.ClientSession, hooks: Hooks, chance: random.Random, retention_s: float
+    ) -> None:
+        folder.mkdir(exist_ok=True)
+        self.file = folder / "tasks.db"
+        keeps = {"task": retention_s, "waiting": retention_s, "log": retention_s // 2, "delivered": retention_s // 2}
+        keeps["audit"] = retention_s
+        flags = [flag for name, kept_s in keeps.items() for flag in (f"--{name}-retention", f"{kept_s}s")]
+        self.server = ReplicaProcess("only", ("--store", f"sqlite:///{self.file}", *SLEEPY, *ALLOWED, *flags), folder)
+        self.callers = Callers(http, self.server.url, hooks, chance, retention_s)
+        self.samples: list[Sample] = []
+
+    async def watch(self, began_s: float, every_s: float, title: str) -> None:
+        """Take samples, and tell people of some."""
+        told, server, callers = 0, self.server, self.callers
         for number in count(1):
             if server.process is not None and server.process.returncode is None:
-                samples.append(take_sample(server, callers.kills, began_s, callers.turns))
+                self.samples.append(take_sample(server, callers.kills, began_s, callers.turns))
                 if number % TOLD_EVERY == 0:
-                    print(f"{describe(samples[-1])}, store {file.stat().st_size / 1e6:.0f} MB", flush=True)
+                    size_mb = self.file.stat().st_size / 1e6
+                    print(f"{title}{describe(self.samples[-1])}, store {size_mb:.0f} MB", flush=True)
                     for fault in callers.faults[told:]:
-                        print(f"fault: {fault}", flush=True)
+                        print(f"fault: {title}{fault}", flush=True)
                     told = len(callers.faults)
             await asyncio.sleep(every_s)
+
+    async def work(self, from_s: float, to_s: float, per_s: float, dwellers: int, dwells_s: float) -> None:
+        """Have it work between two times, with `per_s` turns begun in a second, and `dwellers` silent streams."""
+        over, callers = asyncio.Event(), self.callers
+        async with asyncio.TaskGroup() as group:
+            for _ in range(dwellers):
+                group.create_task(callers.dwell(over, dwells_s))
+            under_way: set[asyncio.Task[None]] = set()
+            for number, name in enumerate(cycle(MIX)):
+                if (due_s := from_s + number / per_s) > to_s:
+                    break
+                await asyncio.sleep(due_s - monotonic())
+                if len(under_way) >= UNDER_WAY_MAX:
+                    callers.skipped += 1
+                    continue
+                turn = group.create_task(callers.take(name))
+                under_way.add(turn)
+                turn.add_done_callback(under_way.discard)
+            over.set()
+
+
+async def endure(folder: Path, lasts_s: float, per_s: float, dwellers: int, chance: random.Random) -> Verdict:
+    """Run for so long, with `per_s` turns begun in a second, and `dwellers` streams that are silent for a while.
+
+    For the last sixth, and while it warms up before, a fresh server does the same beside it.
+    """
+    retention_s = max(60, round(lasts_s / 40))
+    warm_s = min(lasts_s / 15, retention_s + SWEEP_S)
+    every_s, dwells_s = max(0.5, lasts_s / SAMPLES), min(DWELLS_S, lasts_s / 10)
+    kills_ms: list[float] = []
 
     async def kill() -> None:
         for part in KILLED_AT:
             await asyncio.sleep(max(0, began_s + lasts_s * part - monotonic()))
-            callers.kills += 1
+            old.callers.kills += 1
             kills_ms.append(time() * 1000)
             await server.kill()
             await server.start()
             print(f"killed after {lasts_s * part:.0f} s, back after {monotonic() - began_s:.0f} s", flush=True)
+
+    async def begin_fresh() -> None:
+        from_s, to_s = began_s + lasts_s * 5 / 6 - warm_s, began_s + lasts_s
+        await asyncio.sleep(from_s - monotonic())
+        await fresh.server.start()
+        watching = asyncio.create_task(fresh.watch(began_s, every_s, "fresh: "))
+        await fresh.work(monotonic(), to_s, per_s, dwellers, dwells_s)
+        watching.cancel()
 
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
     async with (
         receiving() as hooks,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as http,
     ):
-        callers = Callers(http, server.url, hooks, chance, retention_s)
+        old, fresh = (Endured(folder / name, http, hooks, chance, retention_s) for name in ("old", "fresh"))
+        server, callers = old.server, old.callers
         try:
             await server.start()
             began_s = monotonic()
-            watching = asyncio.create_task(watch())
+            watching = asyncio.create_task(old.watch(began_s, every_s, ""))
             async with asyncio.timeout(lasts_s + 5 * PATIENCE_S), asyncio.TaskGroup() as group:
                 group.create_task(kill())
-                for _ in range(dwellers):
-                    group.create_task(callers.dwell(over, min(DWELLS_S, lasts_s / 10)))
-                under_way: set[asyncio.Task[None]] = set()
-                for number, name in enumerate(cycle(MIX)):
-                    if (due_s := began_s + number / per_s) > began_s + lasts_s:
-                        break
-                    await asyncio.sleep(due_s - monotonic())
-                    if len(under_way) >= UNDER_WAY_MAX:
-                        callers.skipped += 1
-                        continue
-                    turn = group.create_task(callers.take(name))
-                    under_way.add(turn)
-                    turn.add_done_callback(under_way.discard)
+                group.create_task(begin_fresh())
+                await old.work(began_s, began_s + lasts_s, per_s, dwellers, dwells_s)
                 watching.cancel()
-                over.set()
             server.send(signal.SIGTERM)
             status = await server.ended()
         finally:
             await server.kill()
-    verdict = judge(samples, lasts_s, min(lasts_s / 15, retention_s + SWEEP_S), lasts_s * SETTLED_AT)
+            await fresh.server.kill()
+    verdict = judge(old.samples, fresh.samples, lasts_s, warm_s, lasts_s * SETTLED_AT)
     faults = [
         *callers.faults,
         *verdict.faults,
-        *wrong_steps(read_ledger(folder / LEDGER), callers.traveled, kills_ms),
-        *(f"the store: {each}" for each in check(file)),
+        *fresh.callers.faults,
+        *wrong_steps(read_ledger(old.file.parent / LEDGER), callers.traveled, kills_ms),
+        *(f"the store: {each}" for each in check(old.file)),
         *((f"the server ended with {status}",) if status else ()),
         *(("the log has a traceback",) if "Traceback" in server.said() else ()),
     ]
