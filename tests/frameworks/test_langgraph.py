@@ -460,7 +460,12 @@ async def test_cancel_stops_the_node(dragoman_client: ClientFixture) -> None:
     ("saver", "ok", "what"),
     [
         (None, True, "its checkpoints are in the store: a task continues after a restart or a crash"),
-        (InMemorySaver, True, "its checkpointer is in memory: a task that waits is run again from its start"),
+        (
+            InMemorySaver,
+            True,
+            "its checkpointer is in memory: a task that waits is run again from its start after a restart; compile it "
+            "without one, and its checkpoints are in the store",
+        ),
         (lambda: SqliteSaver(sqlite3.connect(":memory:")), False, "its checkpointer SqliteSaver is not asynchronous"),
     ],
 )

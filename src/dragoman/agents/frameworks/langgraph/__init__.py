@@ -92,7 +92,8 @@ async def _check(graph: Any, keys: Mapping[str, Any], *, stored: bool) -> AsyncI
     elif graph.checkpointer in (None, False, True):
         yield CheckResult(True, f"the graph has no checkpointer: {again}")
     elif saver in ("InMemorySaver", "MemorySaver"):
-        yield CheckResult(True, f"its checkpointer is in memory: {again}")
+        instead = "compile it without one, and its checkpoints are in the store"
+        yield CheckResult(True, f"its checkpointer is in memory: {again}; {instead}")
     else:
         from dragoman.agents.frameworks.langgraph.threads import config_of
 
