@@ -180,7 +180,7 @@ async def _follow(session: CommandSession, stream: TaskStream, on_update: OnUpda
 async def _outlast(session: CommandSession, error: NoAnswer, on_update: OnUpdate | None, task_id: str) -> Task:
     """Return the task in its end although its stream was lost, with the updates that follow if its events have ids."""
     while isinstance(error, StreamLost) and (after := error.event_id):
-        warn(f"the stream was lost, and continues when the agent answers: {error}")
+        warn("the agent does not answer: its stream continues when it does")
         await poll(session, task_id, any_state=True)
         try:
             return await _subscribe(session, task_id, after, on_update)
