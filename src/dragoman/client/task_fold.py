@@ -19,6 +19,9 @@ from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import TERMINAL, Progress, Record, Task, TaskHead, TaskState, TaskStatus
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 
+UNTOLD = TaskStatus(state=TaskState.UNSPECIFIED, timestamp="")
+"""The status of a task whose artifacts are seen before it: a stream that resumes begins with what follows."""
+
 
 class TaskFold:
     """A task built from its updates. Adding an update costs only that update; `task()` costs the whole task.
@@ -62,7 +65,7 @@ class TaskFold:
                     self._texts.append(text)
                     return
             self._settle()
-            fold = self._fold = self._fold or Fold(_head(self.task_id))
+            fold = self._fold = self._fold or _fold_of(self.task_id, self.context_id, UNTOLD)
             fold.add(0, ArtifactChunk(artifact, update.append, update.last_chunk))
             self._growing = artifact.artifact_id
         elif type(update) is StatusUpdate:
@@ -73,7 +76,7 @@ class TaskFold:
         elif type(update) is Task:
             self._set_ids(update.id, update.context_id)
             self.status, self._history, self._metadata = update.status, update.history, update.metadata
-            self._fold, self._growing = _fold_of(update), None
+            self._fold, self._growing = _fold_of(update.id, update.context_id, update.status, update.artifacts), None
             self._texts.clear()
         elif type(update) is Message:
             self.message = update
@@ -225,10 +228,6 @@ def _chunk(artifact: Artifact, parts: tuple[Part, ...]) -> Artifact:
     return replace(artifact, parts=parts)
 
 
-def _head(task_id: str, context_id: str = "") -> TaskHead:
-    return TaskHead(id=task_id, context_id=context_id, agent="", owner="", dialect="", mount="", created_at="")
-
-
-def _fold_of(task: Task) -> Fold:
-    head = _head(task.id, task.context_id)
-    return Fold(head, Record(head=head, seq=0, status=task.status, artifacts=task.artifacts))
+def _fold_of(task_id: str, context_id: str, status: TaskStatus, artifacts: tuple[Artifact, ...] = ()) -> Fold:
+    head = TaskHead(id=task_id, context_id=context_id, agent="", owner="", dialect="", mount="", created_at="")
+    return Fold(head, Record(head=head, seq=0, status=status, artifacts=artifacts))

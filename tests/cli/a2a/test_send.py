@@ -71,7 +71,7 @@ def test_a_stream_continues_when_an_agent_comes_back_later(
         )
         words = ("20 every 0.05", "--stream", "-o", "json", "--poll-interval", "10ms", "--timeout", "30s")
         ran = shell.run("send", "-a", "./card.json", *words)
-    assert ran.status == 0
+    assert ran.status == 0, ran.out[-1500:] + ran.err
     assert "its stream continues when it does" in ran.err
     chunks = [line["artifactUpdate"]["artifact"]["parts"] for line in ran.lines if "artifactUpdate" in line]
     said = "".join(part["text"] for parts in chunks for part in parts)
