@@ -147,6 +147,19 @@ def test_a_reference_that_leads_nowhere_is_named_with_the_fix(reference: str, sa
     assert said in message
 
 
+def test_a_module_that_imports_an_executor_is_told_how_to_serve_it(directory: Path) -> None:
+    (directory / "executors.py").write_text(
+        "from a2a.server.agent_execution import AgentExecutor\n"
+        "class Booking(AgentExecutor):\n"
+        "    async def execute(self, context, event_queue): ...\n"
+        "    async def cancel(self, context, event_queue): ...\n"
+    )
+    (directory / "main.py").write_text("from executors import Booking\n")
+    assert (
+        refusal("main.py") == "main.py: it has no agents; to serve Booking, which it imports, write :Booking behind it"
+    )
+
+
 @pytest.mark.parametrize("reference", ["broken:agent", "broken.py:agent"])
 def test_a_module_that_raises_is_named_with_its_error_and_line(directory: Path, reference: str) -> None:
     (directory / "broken.py").write_text("x = 1\nimport absent_module\n")

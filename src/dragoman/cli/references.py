@@ -316,6 +316,9 @@ def _advice_on(module: ModuleType) -> str:
     for name, value in vars(module).items():
         if framework_of(value) is not None and (told := advice(value)):
             return f"{name}: {told}"
+    for name, value in vars(module).items():
+        if isinstance(value, type) and adaptable(value):  # one of the module's own would have been served
+            return f"to serve {name}, which it imports, write :{name} behind it"
     return 'make one with agent = Agent("my-agent", …)'
 
 
