@@ -371,8 +371,8 @@ def _refusal(add: Addition, standing: Standing, webhooks_version: int | None = N
     guard in the statement does that, and sees whether the same write was made before.
     """
     _, _, _, state, seq, epoch, leased, status_ms = standing
-    row = state, seq, epoch, leased, status_ms
-    return refusal(add.asked, add.expected_seq, *row, webhooks_version=webhooks_version, fault=add.fault)
+    asked, expected, version = add.asked, add.expected_seq, webhooks_version
+    return refusal(asked, expected, state, seq, epoch, leased, status_ms, webhooks_version=version, fault=add.fault)
 
 
 def _task_row(task: int, scope: int, creation: Creation) -> Row:
