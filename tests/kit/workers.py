@@ -10,6 +10,8 @@ import aiohttp
 from tests.kit.places import V1
 from tests.kit.waiting import DEADLINE_S
 
+ENDS = {f"TASK_STATE_{state}" for state in ("COMPLETED", "FAILED", "CANCELED", "REJECTED")}
+
 
 class WorkerDoor:
     """A worker of `agent` and the agent's callers, at servers on one store. One that names none calls the next in turn.
@@ -70,8 +72,9 @@ class WorkerDoor:
             return dict(await answer.json())
 
     async def reach(self, task_id: str, state: str, at: int | None = None) -> dict[str, Any]:
-        """Read the task until it is in that state."""
+        """Read the task until it is in that state. Fails at once if it ends in another one."""
         async with asyncio.timeout(DEADLINE_S):
             while (task := await self.task(task_id, at))["status"]["state"] != f"TASK_STATE_{state}":
+                assert task["status"]["state"] not in ENDS, task["status"]
                 await asyncio.sleep(0.01)
         return task

@@ -26,7 +26,7 @@ PATIENT = replace(QUICK, attempt_s=DEADLINE_S, first_s=DEADLINE_S)
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
-    async with asyncio.timeout(DEADLINE_S), receiving() as receiver:
+    async with asyncio.timeout(3 * DEADLINE_S), receiving() as receiver:
         yield receiver
 
 

@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from dragoman import Agent, Context
+from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.lessee import Lessee, WorkerApi
 from dragoman.config import Config
 from dragoman.engine.runs.run_writer import BUFFER_BYTES_MAX
@@ -32,11 +33,12 @@ V1 = {"A2A-Version": "1.0"}
 
 
 class Cluster(WorkerDoor):
-    """A worker `w` at servers on one store, and the addresses of these."""
+    """A worker `w` at servers on one store, the addresses of these, and the agent that each of them has."""
 
-    def __init__(self, servers: list[aiohttp.ClientSession], urls: list[str]) -> None:
+    def __init__(self, servers: list[aiohttp.ClientSession], urls: list[str], agents: list[WorkerAgent]) -> None:
         super().__init__(servers, name="w")
         self.urls = urls
+        self.agents = agents
 
 
 class LateAppends:
@@ -83,20 +85,17 @@ def near() -> Agent:
 
 
 @asynccontextmanager
-async def cluster(
-    url: str, count: int = 3, *, lease_s: float = 30, queues: bool = True, **said: Any
-) -> AsyncIterator[Cluster]:
+async def cluster(url: str, count: int = 3, *, queues: bool = True, **said: Any) -> AsyncIterator[Cluster]:
     config = Config(port=0, store=url, shutdown_grace_s=0.2, cancel_grace_s=0.2, allow_unauthenticated=True, **said)
     async with AsyncExitStack() as stack:
-        servers, urls = [], []
+        servers, urls, agents = [], [], []
         for _ in range(count):
-            base = await stack.enter_async_context(
-                serving(config, [hired("far", lease_s=lease_s, queues=queues), near(), asking("curious")])
-            )
+            agents.append(hired("far", lease_s=30, queues=queues))
+            base = await stack.enter_async_context(serving(config, [agents[-1], near(), asking("curious")]))
             urls.append(base)
             timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
             servers.append(await stack.enter_async_context(aiohttp.ClientSession(base, timeout=timeout)))
-        yield Cluster(servers, urls)
+        yield Cluster(servers, urls, agents)
 
 
 async def test_a_task_is_done_through_all_replicas(shared_url: str) -> None:
@@ -394,10 +393,12 @@ async def test_a_worker_goes_on_when_its_replica_stops(shared_url: str) -> None:
 
 
 async def test_the_task_of_a_silent_worker_goes_to_one_of_another_replica(shared_url: str) -> None:
-    async with cluster(shared_url, lease_s=1) as here:
+    async with cluster(shared_url) as here:
         sent = await here.send("hello", at=0)
         lost = (await here.take(at=0))["lease"]
         await here.say(lost, "half", 1)
+        here.agents[0].leases.lease_s = 0.5  # from its last heartbeat on
+        await here.report("heartbeat", lost, 0)
         found = await here.take(at=1)
         assert found["task"]["id"] == sent["id"]
         assert (await here.act("heartbeat", {"lease": lost}, 2))[0] == 409

@@ -253,7 +253,7 @@ async def test_a_worker_uses_the_state_of_a_framework_as_in_the_server(
             got = await space.get_entries(["none", *reversed(values)])
             assert [each.key for each in got] == sorted(values)
             version = await space.write_entries(
-                puts=[StatePut("soon", b"1", space.now_ms() + 100)], prefixes=["n/1"], deletes=["n/2"], act="a"
+                puts=[StatePut("soon", b"1", space.now_ms() + 600_000)], prefixes=["n/1"], deletes=["n/2"], act="a"
             )
             assert await space.write_entries(puts=[StatePut("never", b"")], act="a") == version
             assert [each.key async for each in read_below(space, "n/")] == [key for key in values if key[2] not in "12"]
@@ -263,6 +263,7 @@ async def test_a_worker_uses_the_state_of_a_framework_as_in_the_server(
             with pytest.raises(StateFull) as full:
                 await space.write_entries(puts=[StatePut("more", b"x")], max_bytes=1)
             assert full.value.max_bytes == 1
+            await space.write_entries(puts=[StatePut("soon", b"1", space.now_ms() + 100)])
             while await space.get_entries(["soon"]):
                 await asyncio.sleep(0.01)
             with pytest.raises(ValueError, match="state key ''"):
