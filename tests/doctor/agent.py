@@ -6,7 +6,7 @@ It is written from the specification, and shares no code with the server or the 
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -391,19 +391,24 @@ class Arriving:
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
+        self._came: bytes | None = None
+        self._waited = False
         self.over = False
         self.status, self.headers, self.ok = reply.status, reply.headers, 200 <= reply.status < 300
 
-    @property
-    def pieces(self) -> AsyncIterator[bytes]:
-        return self._pieces()
+    def take(self) -> bytes | None:
+        came, self._came = self._came, None
+        return came
 
-    async def _pieces(self) -> AsyncIterator[bytes]:
-        await asyncio.sleep(self._reply.after_s)
-        if self._reply.body:
-            yield self._reply.body
-        if self._reply.open:
+    async def more(self) -> None:
+        if self._waited and self._reply.open:
             await asyncio.sleep(3600)
+        elif self._waited:
+            self._came = b""
+        else:
+            await asyncio.sleep(self._reply.after_s)
+            self._came = self._reply.body or None
+        self._waited = True
 
     async def body(self) -> bytes:
         await asyncio.sleep(self._reply.after_s)

@@ -204,7 +204,9 @@ class Artifacts:
             self._flows += 1
             self._flow = self._fresh("result", self._flows)
             self._names[self._flow] = None
-        await self._run.artifact(Artifact(artifact_id=self._flow, parts=parts), append=append, last_chunk=last)
+        waits = self._run.emit(Artifact(artifact_id=self._flow, parts=parts), append=append, last_chunk=last)
+        if waits is not None:
+            await waits
 
     def begin_new(self) -> None:
         """Start a new artifact for what is yielded after the caller's answer: the caller is about to be asked."""

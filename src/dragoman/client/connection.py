@@ -236,7 +236,7 @@ class Connection:
             operation, CallHeaders(idempotency_key=idempotency_key, traceparent=traceparent)
         )
 
-    def events(
+    async def events(
         self,
         operation: StreamMessage | Subscribe,
         *,
@@ -251,7 +251,12 @@ class Connection:
         `ask`. Events that `position` already knows are left out, and it records the new ones. The caller must close it.
         """
         beside = CallHeaders(idempotency_key=idempotency_key, traceparent=traceparent, after=after)
-        return self._endpoint.events(operation, beside, position)
+        updates = self._endpoint.stream(operation, beside, position)
+        try:
+            while (batch := await updates.next()) is not None:
+                yield list(zip(batch.ids, batch.updates, strict=True))
+        finally:
+            updates.close()
 
 
 @asynccontextmanager

@@ -7,8 +7,7 @@ the caller's URL is without. Any other origin in a card is dialled only at publi
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import copy_context
 from typing import Any, TypeVar
 
@@ -19,7 +18,7 @@ from dragoman.client.card import Interface, RemoteCard, interfaces, read_card, v
 from dragoman.client.discovery import Discovery, FoundCard
 from dragoman.client.errors import HttpRefusal, NoAnswer, NoInterface, NotInstalled, PeerError, fate_unknown
 from dragoman.client.grpc_address import grpc_installed
-from dragoman.client.transport import NO_HEADERS, Batch, CallHeaders, StreamPosition
+from dragoman.client.transport import NO_HEADERS, CallHeaders, StreamPosition, UpdateBatch
 from dragoman.client.transports import Transport, Transports
 from dragoman.dialects.api import Answer, Tongue
 from dragoman.dialects.cards import GRPC
@@ -127,7 +126,7 @@ class AgentEndpoint:
         try:
             return await transport.call(operation, beside)
         except (A2AError, HttpRefusal) as error:
-            if not self._gone(error, operation) or (other := await self._after(transport)) is None:
+            if (other := await self.choose_other(transport, error, operation)) is None:
                 raise
         return await other.call(operation, beside)
 
@@ -150,30 +149,23 @@ class AgentEndpoint:
             raise InvalidAgentResponse(f"expected a task or a message, got {type(answer).__name__}")
         return answer
 
-    async def events(
+    def stream(
         self,
         operation: StreamMessage | Subscribe,
         beside: CallHeaders = NO_HEADERS,
         position: StreamPosition | None = None,
-    ) -> AsyncGenerator[Batch, None]:
-        """Yield the updates of a stream in batches, as `HttpTransport.stream` does. The caller must close it.
+    ) -> "EndpointUpdates":
+        """Return the updates of a stream, as `HttpTransport.stream` does.
 
-        Ends when the agent ends it, or with a NoAnswer when it breaks. If the endpoint is gone, it does the same as
-        `ask`.
+        If the endpoint is gone, it does the same as `ask`. Raises UnsupportedOperation.
         """
-        transport = self._transport
-        while True:
-            begun = False
-            try:
-                async with aclosing(transport.stream(operation, beside, position)) as stream:
-                    async for each in stream:
-                        begun = True
-                        yield each
-                return
-            except (A2AError, HttpRefusal) as error:
-                if begun or not self._gone(error, operation) or (other := await self._after(transport)) is None:
-                    raise
-            transport = other
+        return EndpointUpdates(self, self._transport, operation, beside, position)
+
+    async def choose_other(
+        self, transport: Transport, error: A2AError | HttpRefusal, operation: Operation
+    ) -> Transport | None:
+        """Return the endpoint that takes a call which this one has refused, because it is gone; None if none does."""
+        return await self._after(transport) if self._gone(error, operation) else None
 
     async def reach(self) -> None:
         """Open a connection to the endpoint without sending a request. Raises NoAnswer."""
@@ -298,6 +290,51 @@ class AgentEndpoint:
                 "give `dialect=` to connect without a card",
             )
         return candidates
+
+
+class EndpointUpdates:
+    """The updates of a stream from whichever endpoint of an agent takes it; see `UpdateReader`."""
+
+    __slots__ = ("_begun", "_beside", "_endpoint", "_operation", "_position", "_reader", "_transport")
+
+    def __init__(
+        self,
+        endpoint: AgentEndpoint,
+        transport: Transport,
+        operation: StreamMessage | Subscribe,
+        beside: CallHeaders,
+        position: StreamPosition | None,
+    ) -> None:
+        self._endpoint = endpoint
+        self._transport = transport
+        self._operation = operation
+        self._beside = beside
+        self._position = position
+        self._reader = transport.stream(operation, beside, position)
+        self._begun = False
+
+    def next(self) -> Coroutine[Any, Any, UpdateBatch | None]:
+        """See `UpdateReader`."""
+        return self._reader.next() if self._begun else self._begin()
+
+    async def _begin(self) -> UpdateBatch | None:
+        while True:
+            try:
+                batch = await self._reader.next()
+            except (A2AError, HttpRefusal) as error:
+                other = await self._endpoint.choose_other(self._transport, error, self._operation)
+                if other is None:
+                    raise
+            else:
+                self._begun = True
+                return batch
+            self._reader.close()
+            self._transport = other
+            self._reader = other.stream(self._operation, self._beside, self._position)
+
+    def close(self) -> None:
+        """See `UpdateReader`."""
+        self._reader.close()
 
 
 def _describe_version(dialect: str | None) -> str:

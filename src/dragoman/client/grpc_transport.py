@@ -4,21 +4,23 @@ A message or a status is decoded by the dialect, a failure of the connection by 
 """
 
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from importlib import import_module
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.client.card import Interface
 from dragoman.client.errors import CallBroken, HttpRefusal, no_answer
+from dragoman.client.retries import Repetition
 from dragoman.client.transport import (
     NO_HEADERS,
-    Batch,
     CallHeaders,
     CallTerms,
     StreamPosition,
+    UpdateBatch,
     address,
     check_stream,
     extensions_header,
@@ -106,22 +108,13 @@ class GrpcTransport:
         request = self._encode(operation, beside)
         return await self._terms.call(partial(self._send, request), request.repeats_s, beside.repetition)
 
-    async def stream(
+    def stream(
         self, operation: StreamMessage | Subscribe, beside: CallHeaders, position: StreamPosition | None
-    ) -> AsyncGenerator[Batch, None]:
-        """Yield the updates of a stream, as `HttpTransport.stream` does."""
+    ) -> "GrpcUpdates":
+        """Return the updates of a stream, as `HttpTransport.stream` does."""
         check_stream(operation, self.tongue)
         request = self._encode(operation, beside)
-        flow, came = await self._terms.call(partial(self._begin, request), request.repeats_s, beside.repetition)
-        try:
-            while not isinstance(came, GrpcReply):
-                if batch := self._read_batch(came, position):
-                    yield batch
-                came = await self._next(flow)
-            if not came.ok:
-                raise self._end(request, came, position)
-        finally:
-            flow.close()
+        return GrpcUpdates(self, request, beside.repetition, position)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -156,8 +149,14 @@ class GrpcTransport:
 
     # -- streams -------------------------------------------------------------------------------------------------------
 
+    def open(
+        self, request: GrpcRequest, repetition: Repetition
+    ) -> Coroutine[Any, Any, tuple[GrpcFlow, bytes | GrpcReply]]:
+        """Open a stream, and wait for its first message, or its end if it has none."""
+        return self._terms.call(partial(self._begin, request), request.repeats_s, repetition)
+
     async def _begin(self, request: GrpcRequest) -> tuple[GrpcFlow, bytes | GrpcReply]:
-        """Open a stream, and wait for its first message, or its end if it has none. Raises as `_send` does."""
+        """Do what `open` says, once. Raises as `_send` does."""
         shown = await self._credential_metadata()
         flow, came = await self._open(request, shown)
         if isinstance(came, GrpcReply) and not came.ok:
@@ -185,18 +184,20 @@ class GrpcTransport:
         except EgressError as error:
             raise no_answer(error, "answer_s") from error
         try:
-            return flow, await self._next(flow)
+            return flow, await self.read(flow)
         except BaseException:
             flow.close()
             raise
 
-    async def _next(self, flow: GrpcFlow) -> bytes | GrpcReply:
+    async def read(self, flow: GrpcFlow) -> bytes | GrpcReply:
+        """Wait for the next message of a stream, or its end. Raises NoAnswer."""
         try:
             return await flow.read()
         except EgressError as error:
             raise no_answer(error, "idle_s") from error
 
-    def _read_batch(self, data: bytes, position: StreamPosition | None) -> Batch:
+    def decode(self, data: bytes, position: StreamPosition | None) -> list[tuple[str, Update]]:
+        """Decode a message of a stream: its updates, each with its id; none if it has come before."""
         if self._wire is not None:
             self._wire.piece(data)
         try:
@@ -209,7 +210,7 @@ class GrpcTransport:
         event_id = batch[-1][0] if batch else ""
         return [] if position is not None and position.repeats(event_id, data) else batch
 
-    def _end(self, request: GrpcRequest, reply: GrpcReply, position: StreamPosition | None) -> Exception:
+    def end(self, request: GrpcRequest, reply: GrpcReply, position: StreamPosition | None) -> Exception:
         """Return the error for a status that ended a stream which had begun."""
         error = self._error(request, reply)
         if position is not None and isinstance(error, A2AError) and error.retry_after_s is not None:
@@ -286,6 +287,47 @@ class GrpcTransport:
     def _log_request(self, request: GrpcRequest) -> None:
         if self._wire is not None:
             self._wire.request("POST", self._to.shown + request.call.method, request.metadata, request.call.message)
+
+
+class GrpcUpdates:
+    """The updates of a stream over gRPC; see `UpdateReader`."""
+
+    __slots__ = ("_came", "_flow", "_position", "_repetition", "_request", "_transport")
+
+    def __init__(
+        self,
+        transport: GrpcTransport,
+        request: GrpcRequest,
+        repetition: Repetition,
+        position: StreamPosition | None,
+    ) -> None:
+        self._transport = transport
+        self._request = request
+        self._repetition = repetition
+        self._position = position
+        self._flow: GrpcFlow | None = None
+        self._came: bytes | GrpcReply | None = None
+        """What has come and was not returned yet."""
+
+    async def next(self) -> UpdateBatch | None:
+        """See `UpdateReader`."""
+        if self._flow is None:
+            self._flow, self._came = await self._transport.open(self._request, self._repetition)
+        while True:
+            came = await self._transport.read(self._flow) if self._came is None else self._came
+            if isinstance(came, GrpcReply):
+                self._came = came
+                if not came.ok:
+                    raise self._transport.end(self._request, came, self._position)
+                return None
+            self._came = None
+            if batch := self._transport.decode(came, self._position):
+                return UpdateBatch([event_id for event_id, _ in batch], [update for _, update in batch])
+
+    def close(self) -> None:
+        """See `UpdateReader`."""
+        if self._flow is not None:
+            self._flow.close()
 
 
 def _take_event_id(update: Update) -> tuple[str, Update]:

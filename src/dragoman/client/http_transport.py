@@ -1,8 +1,8 @@
 """Calls and streams to one agent, over JSON-RPC or HTTP+JSON, in one dialect. `transport` has the invariant."""
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from itertools import count
+from itertools import compress, count, islice, repeat
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -15,10 +15,10 @@ from dragoman.client.http import HttpClient
 from dragoman.client.retries import Repetition
 from dragoman.client.transport import (
     NO_HEADERS,
-    Batch,
     CallHeaders,
     CallTerms,
     StreamPosition,
+    UpdateBatch,
     address,
     check_stream,
     extensions_header,
@@ -30,7 +30,7 @@ from dragoman.dialects.api import Answer, Tongue
 from dragoman.dialects.cards import JSONRPC
 from dragoman.model.errors import A2AError, MethodNotAllowed, MethodNotFound, NotFound, TaskNotFound
 from dragoman.model.operations import Operation, StreamMessage, Subscribe
-from dragoman.model.updates import Update
+from dragoman.model.updates import ArtifactUpdate, Update
 from dragoman.net.egress import Flow, HttpReply
 from dragoman.net.errors import EgressError
 from dragoman.net.target import Target
@@ -38,6 +38,12 @@ from dragoman.net.target import Target
 T = TypeVar("T")
 
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
+
+FEW_EVENTS = 8
+"""The most events that came together which are decoded each by itself."""
+
+CHUNKS_IN_TURN = 2
+"""How many chunks of artifacts come in turn before more of them are expected, and decoded at once."""
 
 
 class _Call(Struct, frozen=True):
@@ -63,12 +69,13 @@ class HttpTransport:
     def __init__(self, way: HttpClient, interface: Interface, spoken: Tongue, terms: CallTerms) -> None:
         self.interface = interface
         self.tongue = spoken
+        self.wire = terms.wire
+        """Is told what goes over the wire; None: nobody wants to know."""
         self._to = interface.to
         self._shown = interface.to.shown
         self._sends_s = terms.sends_s(interface)
         self._way = way
         self._terms = terms
-        self._wire = terms.wire
         self._ids = count(1)
         self._rpc = interface.binding == JSONRPC
         self._subscribes_by = ""
@@ -86,60 +93,21 @@ class HttpTransport:
         call = self._encode(operation, beside)
         return await self._terms.call(partial(self._send, call), call.repeats_s, call.repetition)
 
-    async def stream(
+    def stream(
         self, operation: StreamMessage | Subscribe, beside: CallHeaders, position: StreamPosition | None
-    ) -> AsyncGenerator[Batch, None]:
-        """Yield the updates of a stream in batches: at least one, and as many as arrived together.
+    ) -> "HttpUpdates":
+        """Return the updates of a stream.
 
         Events that `position` already knows are left out, and it records the new ones. An agent that answers with a
-        result instead of a stream yields only that result. The iterator ends when the agent ends the stream; to stop
-        earlier, close it. Raises UnsupportedOperation if the dialect has no such stream.
+        result instead of a stream yields only that result. Raises UnsupportedOperation if the dialect has no such
+        stream.
         """
         check_stream(operation, self.tongue)
-        call = self._encode(operation, beside)
-        opened = await (self._open if self._rpc or call.body else self._open_either)(call)
-        if isinstance(opened, tuple):
-            if opened:
-                yield [("", update) for update in opened]
-            return
-        parser, decoder, told = sse.Parser(), call.decoder, ""
-        read_event, call_id = decoder.tongue.read_event, decoder.call_id
-        try:
-            if self._wire is not None:
-                self._wire.answer(opened.status, opened.headers, b"")
-            async for piece in opened.pieces:
-                if self._wire is not None:
-                    self._wire.piece(piece)
-                batch: Batch = []
-                try:
-                    for event in parser.feed(piece):
-                        if position is not None and position.repeats(event.id, event.data):
-                            continue
-                        plain = read_event(event.data, call_id) if call_id and event.event == "message" else None
-                        if plain is not None:  # most events are decoded in this one pass
-                            told = event.id
-                            batch.append((told, plain))
-                            continue
-                        updates = decoder.decode_event(event)
-                        if len(updates) > 1:
-                            batch += [(told, update) for update in updates[:-1]]
-                        told = event.id
-                        if updates:
-                            batch.append((told, updates[-1]))
-                except A2AError as error:
-                    if batch:  # yield what came before the error first
-                        yield batch
-                    raise error
-                if batch:
-                    if position is not None:
-                        position.note_batch(over=opened.over)
-                    yield batch
-        except EgressError as error:
-            raise no_answer(error, "idle_s") from error
-        finally:
-            opened.release()
-            if position is not None:
-                position.note_end(parser.retry_ms)
+        return HttpUpdates(self, self._encode(operation, beside), position)
+
+    def open(self, call: _Call) -> Coroutine[Any, Any, Flow | tuple[Update, ...]]:
+        """Make the call. Returns its stream, or the result that came instead."""
+        return self._open(call) if self._rpc or call.body else self._open_either(call)
 
     def _open(self, call: _Call) -> Coroutine[Any, Any, Flow | tuple[Update, ...]]:
         return self._terms.call(partial(self._begin, call), call.repeats_s, call.repetition)
@@ -206,8 +174,8 @@ class HttpTransport:
 
     def _read(self, call: _Call, reply: HttpReply, read: Callable[[bytes], T]) -> T:
         """Decode an answer. Raises RetryLater for a refusal after which the call may be repeated."""
-        if self._wire is not None:
-            self._wire.answer(reply.status, reply.headers, reply.body)
+        if self.wire is not None:
+            self.wire.answer(reply.status, reply.headers, reply.body)
         try:
             if not reply.ok:
                 raise call.decoder.decode_refusal(reply.body, reply.status)
@@ -224,8 +192,8 @@ class HttpTransport:
             ) from error.__cause__
 
     def _log_request(self, call: _Call) -> None:
-        if self._wire is not None:
-            self._wire.request(call.verb, call.to.shown, call.headers, call.body or b"")
+        if self.wire is not None:
+            self.wire.request(call.verb, call.to.shown, call.headers, call.body or b"")
 
     def _encode(self, operation: Operation, beside: CallHeaders) -> _Call:
         """Encode an operation as a request. Raises UnsupportedOperation or InvalidParams."""
@@ -249,6 +217,135 @@ class HttpTransport:
         decoder = AnswerDecoder(self.tongue, operation, shown, call_id)
         repeats_s = repeated_s(operation, self._sends_s)
         return _Call(verb, to, headers, body or None, decoder, repeats_s, beside.repetition)
+
+
+class HttpUpdates:
+    """The updates of a stream over HTTP; see `UpdateReader`. It is read without a generator: each would cost 2 us."""
+
+    __slots__ = ("_call", "_flow", "_is_over", "_parser", "_position", "_ready", "_stopped", "_told", "_transport")
+
+    def __init__(self, transport: HttpTransport, call: _Call, position: StreamPosition | None) -> None:
+        self._transport = transport
+        self._call = call
+        self._position = position
+        self._parser = sse.Parser()
+        self._flow: Flow | None = None
+        self._is_over = False
+        self._ready: list[UpdateBatch] = []
+        """Batches that have been decoded, the last one first."""
+        self._stopped: A2AError | None = None
+        """The error that stands in the stream behind them."""
+        self._told = ""
+        """The id of the event before the next one."""
+
+    async def next(self) -> UpdateBatch | None:
+        """See `UpdateReader`."""
+        if (flow := self._flow) is None:
+            if self._is_over:
+                return None
+            opened = await self._transport.open(self._call)
+            if isinstance(opened, tuple):
+                self._is_over = True
+                return UpdateBatch([""] * len(opened), list(opened)) if opened else None
+            flow = self._flow = opened
+            if (wire := self._transport.wire) is not None:
+                wire.answer(flow.status, flow.headers, b"")
+        try:
+            while not self._ready:
+                if self._stopped is not None:
+                    raise self._stopped
+                piece = flow.take()
+                if piece is None:
+                    await flow.more()
+                elif piece:
+                    self._read(piece)
+                else:
+                    return None
+        except EgressError as error:
+            raise no_answer(error, "idle_s") from error
+        batch = self._ready.pop()
+        if self._position is not None:
+            self._position.note_batch(over=flow.over and not self._ready and self._stopped is None)
+        return batch
+
+    def close(self) -> None:
+        """See `UpdateReader`."""
+        flow, self._flow, self._is_over = self._flow, None, True
+        if flow is not None:
+            flow.release()
+            if self._position is not None:
+                self._position.note_end(self._parser.retry_ms)
+
+    def _read(self, piece: bytes) -> None:
+        """Decode the events that a piece completes."""
+        if (wire := self._transport.wire) is not None:
+            wire.piece(piece)
+        position = self._position
+        batches: list[UpdateBatch] = []
+        try:
+            usual, events = self._parser.feed_columns(piece)
+            if usual is not None:
+                ids, data = usual
+                if position is not None and not position.begin_all(ids, data):
+                    fresh = [not position.repeats(*each) for each in zip(ids, data, strict=True)]
+                    ids, data = list(compress(ids, fresh)), list(compress(data, fresh))
+                self._decode_usual(batches, ids, data)
+            if events:
+                batch = UpdateBatch([], [])
+                batches.append(batch)
+                for event in events:
+                    if position is not None and position.repeats(event.id, event.data):
+                        continue
+                    if event.event == "message":
+                        self._decode(batch, event.id, event.data)
+                    else:
+                        self._add(batch, event.id, self._call.decoder.decode_event(event))
+        except A2AError as error:
+            self._stopped = error
+        self._ready = [each for each in reversed(batches) if each.updates]
+
+    def _decode_usual(self, batches: list[UpdateBatch], ids: list[str], data: list[str]) -> None:
+        """Decode messages, chunks that come in turn in a batch of their own."""
+        tongue, call_id = self._call.decoder.tongue, self._call.decoder.call_id
+        if call_id and 0 < len(data) <= FEW_EVENTS:
+            found = list(map(tongue.read_event, data, repeat(call_id)))
+            updates = [update for update in found if update is not None]
+            if len(updates) == len(found):
+                batches.append(UpdateBatch(ids, updates))
+                self._told = ids[-1]
+                return
+        batch = UpdateBatch([], [])
+        batches.append(batch)
+        at = chunks = 0
+        while at < len(data):
+            self._decode(batch, ids[at], data[at])
+            at += 1
+            chunks = chunks + 1 if batch.updates and type(batch.updates[-1]) is ArtifactUpdate else 0
+            if chunks == CHUNKS_IN_TURN and call_id:
+                found_chunks = tongue.read_chunks(islice(data, at, None), call_id)
+                if found_chunks:
+                    stop = at + len(found_chunks)
+                    batch = UpdateBatch([], [])
+                    batches += (UpdateBatch(ids[at:stop], found_chunks, chunks=True), batch)
+                    self._told, at = ids[stop - 1], stop
+                chunks = 0
+
+    def _decode(self, batch: UpdateBatch, event_id: str, data: str) -> None:
+        decoder = self._call.decoder
+        plain = decoder.tongue.read_event(data, decoder.call_id) if decoder.call_id else None
+        if plain is not None:  # most events are decoded in this one pass
+            self._told = event_id
+            batch.ids.append(event_id)
+            batch.updates.append(plain)
+        else:
+            self._add(batch, event_id, decoder.decode_event(sse.ServerSentEvent(data, "message", event_id)))
+
+    def _add(self, batch: UpdateBatch, event_id: str, updates: Sequence[Update]) -> None:
+        """Add the updates of one event: the last of them completes it, and the others stand behind the one before."""
+        if updates:
+            batch.ids += [*[self._told] * (len(updates) - 1), event_id]
+            batch.updates += updates
+        self._told = event_id
 
 
 def _unrouted(error: A2AError | HttpRefusal) -> bool:

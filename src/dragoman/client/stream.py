@@ -12,7 +12,6 @@ task in the end; and the first terminal state that was yielded stays.
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
 from typing import NoReturn
 
 from msgspec.structs import asdict, replace
@@ -23,7 +22,7 @@ from dragoman.client.errors import NoAnswer, PeerError, fate_unknown, note_earli
 from dragoman.client.recovery import Agree, Circumstances, Fail, Finish, PieceSource, ReadAgain, Reopen, UpdateVerdict
 from dragoman.client.retries import Repetition
 from dragoman.client.task_fold import TaskFold
-from dragoman.client.transport import NO_HEADERS, Batch, CallHeaders, StreamPosition, succeeds
+from dragoman.client.transport import NO_HEADERS, CallHeaders, StreamPosition, UpdateBatch, UpdateReader, succeeds
 from dragoman.model.errors import A2AError, InvalidAgentResponse
 from dragoman.model.message import Message
 from dragoman.model.operations import GetTask, SendMessage, StreamMessage, Subscribe
@@ -60,12 +59,11 @@ class TaskStream:
         self._endpoint = endpoint
         self._operation = operation
         self._retrier = endpoint.terms.retrier
-        self._repetition = beside.repetition
         self._sends_s = 0.0 if beside.repetition is Repetition.NEVER else endpoint.sends_s
         self._began_ms = self._retrier.clock.now_ms()
         streams, tongue = endpoint.streams, endpoint.tongue
         self._streams = streams and tongue.streams
-        self._beside = CallHeaders(idempotency_key=beside.idempotency_key, traceparent=beside.traceparent)
+        self._beside = beside
         self._on_link = on_link
         self._lost = False
         self._state = recovery.start(
@@ -75,6 +73,15 @@ class TaskStream:
             mend_s=endpoint.terms.timeouts.mend_s,
             after=self.position.id,
         )
+        self.chunks = False
+        """Whether the updates that were returned last only add a text to one artifact each."""
+        self._ended = False
+        self._piece: UpdateReader | None = None
+        self._piece_ends = False
+        """Whether nothing more is read of the piece."""
+        self._status: TaskStatus | None = None
+        """The last status that the piece has brought, and whether the operation is complete with it: `_settled`."""
+        self._settled = False
         self._held: Task | StatusUpdate | None = None  # the end of the stream, until it has been compared
         self._closes_at_s: float | None = None
         self._complaints: set[str] = set()
@@ -86,58 +93,67 @@ class TaskStream:
 
     async def updates(self) -> AsyncGenerator[Update, None]:
         """Yield the updates one by one, for callers that ignore `fold` and `position`. The caller must close it."""
-        async with aclosing(self.batches()) as batches:
-            async for batch in batches:
+        try:
+            while (batch := await self.next()) is not None:
                 for update in batch:
                     yield update
+        finally:
+            self.close()
 
-    async def batches(self) -> AsyncGenerator[list[Update], None]:
-        """Yield the updates until the task ends or, for a send, waits for its caller. The caller must close it.
+    async def next(self) -> list[Update] | None:
+        """Return the next updates until the task ends or, for a send, waits for its caller; then None.
 
-        Each batch holds at least one update, and as many as came together; `fold` and `position` already include them.
-        Raises StreamLost if the stream could not be resumed; the agent's own refusal; NoAnswer as Connection does, if
-        the stream never began. A NoAnswer whose `sent` is true carries the message id.
+        They are at least one, and as many as came together; `fold` and `position` already include them. The caller must
+        close the stream. Raises StreamLost if the stream could not be resumed; the agent's own refusal; NoAnswer as
+        Connection does, if the stream never began. A NoAnswer whose `sent` is true carries the message id.
         """
-        while True:
+        while not self._ended:
             error: A2AError | NoAnswer | PeerError | None = None
-            if not (self._state.sends and self._state.first and self.fold.status is None):  # then nothing changes
-                self._state = recovery.open_piece(self._state, self._circumstances())
-            status, settled, complete = self.fold.status, False, False
             try:
-                async with aclosing(self._open()) as piece:
-                    while True:
-                        may_last = settled and not self.position.over
-                        batch = await (self._await_last(piece) if may_last else anext(piece, None))
-                        if batch is None:
-                            break
-                        if not (batch := self._select_own(batch)):
-                            continue
-                        if not (self._state.begun or self._begin(batch)):
-                            break
-                        if news := self._take(batch):
-                            yield news
-                        if self.fold.status is not status:
-                            status = self.fold.status
-                            settled, complete = self._state.settled(status), self._complete
-                        if complete or self._held is not None:
-                            break
+                if (piece := self._piece) is None:
+                    piece = self._open_piece()
+                while not self._piece_ends:
+                    may_last = self._settled and not self.position.over
+                    batch = await (self._await_last(piece) if may_last else piece.next())
+                    if batch is None:
+                        break
+                    news = self._take(batch)
+                    if (status := self.fold.status) is not self._status:
+                        self._status, self._settled = status, self._state.settled(status)
+                        self._piece_ends = self._piece_ends or self._complete
+                    if self._held is not None or (self._settled and self.position.over):
+                        self._piece_ends = True
+                    if news:
+                        return news
             except (A2AError, NoAnswer, PeerError) as broken:
                 error = broken
+            self.close()
+            if error is None and self._settled and self._held is None and not self._state.doubtful:
+                self._ended = True
+                break
             self._state, action = recovery.end_piece(
                 self._state, self._circumstances(), error, held=self._held is not None
             )
             match action:
                 case Finish(compare):
-                    if compare and (news := await self._compare()):
-                        yield news
-                    return
+                    rest = await self._compare() if compare else None
+                    self._ended = True
+                    return rest or None
                 case Fail():
+                    self._ended = True
                     self._fail(action, error)
                 case Reopen():
                     self.resumptions += 1
                     if isinstance(error, NoAnswer):
                         self._set_link(up=False)
                     await self._pause(action)
+        return None
+
+    def close(self) -> None:
+        """Stop reading."""
+        piece, self._piece = self._piece, None
+        if piece is not None:
+            piece.close()
 
     def _set_link(self, *, up: bool) -> None:
         """Tell whether the agent can be heard."""
@@ -147,81 +163,95 @@ class TaskStream:
 
     # -- a piece -------------------------------------------------------------------------------------------------------
 
-    def _open(self) -> AsyncGenerator[Batch, None]:
+    def _open_piece(self) -> UpdateReader:
         """Begin to read at the source that the state names."""
-        task_id, position, beside = self.fold.task_id, self.position, self._beside
-        position.begin()
+        if not (self._state.sends and self._state.first and self.fold.status is None):  # then nothing changes
+            self._state = recovery.open_piece(self._state, self._circumstances())
+        self._status, self._settled, self._piece_ends = self.fold.status, False, False
+        self.position.begin()
+        piece = self._piece = self._choose_reader()
+        return piece
+
+    def _choose_reader(self) -> UpdateReader:
+        task_id, position = self.fold.task_id, self.position
         match self._state.source:
-            case PieceSource.RESUME:
-                return self._endpoint.events(Subscribe(id=task_id), replace(beside, after=position.id), position)
-            case PieceSource.SUBSCRIBE:
-                return self._endpoint.events(Subscribe(id=task_id), beside, position)
-            case PieceSource.READ:
-                return self._answer(GetTask(id=task_id), beside)
             case PieceSource.CALL:
-                called = replace(beside, after=position.id, repetition=self._repetition)
+                called = self._beside if self._state.first else replace(self._beside, after=position.id)
                 if isinstance(self._operation, StreamMessage) and not self._streams:
-                    return self._answer(SendMessage(**asdict(self._operation)), called)
-                return self._endpoint.events(self._operation, called, position)
+                    return AnswerReader(self._endpoint, SendMessage(**asdict(self._operation)), called)
+                return self._endpoint.stream(self._operation, called, position)
+            case PieceSource.RESUME:
+                beside = replace(self._later, after=position.id)
+                return self._endpoint.stream(Subscribe(id=task_id), beside, position)
+            case PieceSource.SUBSCRIBE:
+                return self._endpoint.stream(Subscribe(id=task_id), self._later, position)
+            case PieceSource.READ:
+                return AnswerReader(self._endpoint, GetTask(id=task_id), self._later)
 
-    async def _answer(self, operation: SendMessage | GetTask, beside: CallHeaders) -> AsyncGenerator[Batch, None]:
-        """Yield the answer to a call that is no stream."""
-        answer = await self._endpoint.ask(operation, beside)
-        if not isinstance(answer, Task | Message):
-            raise InvalidAgentResponse(f"expected a task, got {type(answer).__name__}")
-        if isinstance(operation, GetTask):
-            check_task(answer, operation.id)
-        yield [("", answer)]
+    @property
+    def _later(self) -> CallHeaders:
+        """The headers of the calls after the first one."""
+        return replace(self._beside, after=None, repetition=Repetition.HERE)
 
-    async def _await_last(self, piece: AsyncGenerator[Batch, None]) -> Batch | None:
+    async def _await_last(self, piece: UpdateReader) -> UpdateBatch | None:
         """Return the next batch although the operation is complete; None at the end, for which it waits LAST_S."""
         if self._closes_at_s is None:
             self._closes_at_s = asyncio.get_running_loop().time() + LAST_S
         try:
             async with asyncio.timeout_at(self._closes_at_s):
-                return await anext(piece, None)
+                return await piece.next()
         except TimeoutError:
             return None
 
-    def _select_own(self, batch: Batch) -> Batch:
-        """Return the frames of this task; frames of another task are ignored."""
-        task_id = self.fold.task_id
-        for _, update in batch:
-            if type(update) is not ArtifactUpdate or update.task_id != task_id:
-                break
-        else:
-            return batch
-        own: Batch = []
-        for each in batch:
-            update = each[1]
-            if type(update) is ArtifactUpdate:
-                named: str | None = update.task_id
-            else:
-                named = update.id if isinstance(update, Task) else update.task_id
+    def _begin(self, batch: UpdateBatch, first: Update) -> bool:
+        """Begin with the first update of a piece. Returns whether it can be joined to the updates so far."""
+        if self._lost:
+            self._set_link(up=True)
+        state = self._state
+        if state.sends and state.first and self.fold.status is None and not state.answers:
+            self._state = replace(state, begun=True)  # the very beginning, which follows nothing
+            return True
+        continues = False
+        if before := self.position.id:
+            event_id = next((event_id for event_id in batch.ids[batch.updates.index(first) :] if event_id), "")
+            continues = succeeds(event_id, before)
+        self._state, fits = recovery.begin_piece(self._state, self._circumstances(), first, continues=continues)
+        return fits
+
+    def _take(self, batch: UpdateBatch) -> list[Update]:
+        """Take in a batch, and return the updates that are new. Frames of another task are ignored."""
+        fold, state, updates, ids = self.fold, self._state, batch.updates, batch.ids
+        task_id, ended = fold.task_id, fold.status is not None and fold.status.state in TERMINAL
+        self.chunks = batch.chunks and state.begun and not (ended or state.repeats)
+        if self.chunks and not fold.extend(updates):  # type: ignore[arg-type]  # they are chunks
+            self.chunks = False
+        if self.chunks:  # most batches of a long stream
+            if moved := ids[-1] or next(filter(None, reversed(ids)), ""):
+                self.position.move(moved)
+            if state.attempt:
+                self._state = recovery.take_news(state)
+            return updates
+        news: list[Update] = []
+        moved = ""
+        for event_id, update in zip(ids, updates, strict=True):
+            chunk = type(update) is ArtifactUpdate
+            named = update.id if isinstance(update, Task) else update.task_id
             if named and named != task_id:
                 if task_id:
                     self._complain(f"its stream has a frame of another task, {named[:SHOWN_MAX]!r}: ignored")
                     continue
                 task_id = named
-            own.append(each)
-        return own
-
-    def _begin(self, batch: Batch) -> bool:
-        """Begin with the first batch of a piece. Returns whether it can be joined to the updates so far."""
-        if self._lost:
-            self._set_link(up=True)
-        continues = False
-        if before := self.position.id:
-            continues = succeeds(next((event_id for event_id, _ in batch if event_id), ""), before)
-        self._state, fits = recovery.begin_piece(self._state, self._circumstances(), batch[0][1], continues=continues)
-        return fits
-
-    def _take(self, batch: Batch) -> list[Update]:
-        """Take in a batch, and return the updates that are new."""
-        fold, position, state = self.fold, self.position, self._state
-        first, news = state.first, list[Update]()
-        for event_id, update in batch:
-            if type(update) is not ArtifactUpdate:
+            if not state.begun:
+                if not self._begin(batch, update):
+                    self._piece_ends = True
+                    return news
+                state = self._state
+            if chunk:
+                if ended:
+                    assert fold.status is not None
+                    self._complain(f"a chunk came after {fold.status.state.value}, which is final: ignored")
+                    continue
+            elif ended or state.doubtful:
                 verdict = recovery.judge(state, fold.status, update)
                 if verdict is UpdateVerdict.HOLD:
                     assert isinstance(update, Task | StatusUpdate)
@@ -230,22 +260,23 @@ class TaskStream:
                 if verdict is UpdateVerdict.IGNORE:
                     self._complain_of_change(update)
                     continue
-            elif fold.status is not None and fold.status.state in TERMINAL:
-                self._complain(f"a chunk came after {fold.status.state.value}, which is final: ignored")
-                continue
             if state.repeats:
                 for each in self._find_news(update):
                     fold.add(each)
                     news.append(each)
+                state = self._state
             else:
                 fold.add(update)
                 news.append(update)
-            if event_id:  # without one, the id before it counts
-                position.move(event_id)
-            if not first and type(update) is not ArtifactUpdate and self._complete:
-                break
-        if news and self._state.attempt:
-            self._state = recovery.take_news(self._state)
+            moved = event_id or moved  # without an id, the one before it counts
+            if not chunk:
+                ended = fold.status is not None and fold.status.state in TERMINAL
+                if not state.first and self._complete:
+                    break
+        if moved:
+            self.position.move(moved)
+        if news and state.attempt:
+            self._state = recovery.take_news(state)
         return news
 
     def _find_news(self, update: Update) -> Sequence[Update]:
@@ -288,7 +319,7 @@ class TaskStream:
         while True:
             read: Task | A2AError | NoAnswer | PeerError
             try:
-                read = check_task(await self._endpoint.ask(GetTask(id=task_id), self._beside), task_id)
+                read = check_task(await self._endpoint.ask(GetTask(id=task_id), self._later), task_id)
             except (A2AError, NoAnswer, PeerError) as error:
                 read = error
             waited_s = asyncio.get_running_loop().time() - began_s
@@ -350,6 +381,33 @@ class TaskStream:
         lacking = {each.artifact_id for each in known.artifacts} - {each.artifact_id for each in final.artifacts}
         if lacking:
             log.info("task %.80r: its stream had artifacts that the agent does not keep: %.200r", final.id, lacking)
+
+
+class AnswerReader:
+    """The answer to a call that is no stream; see `UpdateReader`."""
+
+    __slots__ = ("_beside", "_endpoint", "_operation")
+
+    def __init__(self, endpoint: AgentEndpoint, operation: SendMessage | GetTask, beside: CallHeaders) -> None:
+        self._endpoint: AgentEndpoint | None = endpoint
+        self._operation = operation
+        self._beside = beside
+
+    async def next(self) -> UpdateBatch | None:
+        """See `UpdateReader`."""
+        if self._endpoint is None:
+            return None
+        answer = await self._endpoint.ask(self._operation, self._beside)
+        if not isinstance(answer, Task | Message):
+            raise InvalidAgentResponse(f"expected a task, got {type(answer).__name__}")
+        if isinstance(self._operation, GetTask):
+            check_task(answer, self._operation.id)
+        self._endpoint = None
+        return UpdateBatch([""], [answer])
+
+    def close(self) -> None:
+        """See `UpdateReader`."""
+        self._endpoint = None
 
 
 def check_task(answer: object, task_id: str) -> Task:

@@ -42,6 +42,35 @@ Batch = list[tuple[str, Update]]
 """Updates, each with an event id: the id of the newest event that is complete with this update, empty if it has none.
 """
 
+
+class UpdateBatch:
+    """Updates of a stream that came together, and the id of each: see `Batch`. `chunks`: each is a chunk of an artifact
+    that holds a single plain text, and nothing else.
+    """
+
+    __slots__ = ("chunks", "ids", "updates")
+
+    def __init__(self, ids: list[str], updates: list[Update], *, chunks: bool = False) -> None:
+        self.ids = ids
+        self.updates = updates
+        self.chunks = chunks
+
+
+class UpdateReader(Protocol):
+    """The updates of one stream, from one endpoint. No call is made before the first `next`."""
+
+    async def next(self) -> UpdateBatch | None:
+        """Return the next updates, at least one; None once the agent has ended the stream.
+
+        Raises A2AError, PeerError or NoAnswer.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop reading. Call it in any case."""
+        ...
+
+
 KNOWN_MAX = 1024
 """How many of the newest events are remembered, at least. No server repeats more than this from before its reader's
 position.
@@ -96,6 +125,21 @@ class StreamPosition:
         """The event has been reported, and has this id."""
         self.id = event_id
 
+    def begin_all(self, ids: list[str], data: list[str]) -> bool:
+        """Record events none of which has come before. Returns False, and records none, if one may have."""
+        if not any(ids):
+            return True
+        known = self._known
+        if "" in ids or not known.keys().isdisjoint(ids) or len(set(ids)) < len(ids):
+            return False
+        known.update(zip(ids, map(hash, data), strict=True))
+        self._forget()
+        return True
+
+    def _forget(self) -> None:
+        if len(self._known) >= 2 * KNOWN_MAX:
+            self._known = dict(list(self._known.items())[KNOWN_MAX:])
+
     def note_batch(self, *, over: bool) -> None:
         """A batch begins, after which nothing comes if that is `over`."""
         self.over = over
@@ -112,8 +156,7 @@ class StreamPosition:
         if event_id in known:
             return len(known) > 1 and known[event_id] == said
         known[event_id] = said
-        if len(known) >= 2 * KNOWN_MAX:
-            self._known = dict(list(known.items())[KNOWN_MAX:])
+        self._forget()
         return False
 
 

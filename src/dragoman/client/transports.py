@@ -3,7 +3,6 @@
 Invariant: only an origin that the caller named gets the caller's headers and credentials.
 """
 
-from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from msgspec import Struct
@@ -13,7 +12,7 @@ from dragoman.client.decode import double_base64 as in_double_base64
 from dragoman.client.decode import tongue
 from dragoman.client.doors import Doors
 from dragoman.client.http_transport import HttpTransport
-from dragoman.client.transport import NO_HEADERS, Batch, CallHeaders, CallTerms, StreamPosition
+from dragoman.client.transport import NO_HEADERS, CallHeaders, CallTerms, StreamPosition, UpdateReader
 from dragoman.dialects.api import Answer, Tongue
 from dragoman.dialects.cards import GRPC, HTTP_JSON
 from dragoman.model.operations import Operation, StreamMessage, Subscribe
@@ -31,8 +30,8 @@ class Transport(Protocol):
 
     def stream(
         self, operation: StreamMessage | Subscribe, beside: CallHeaders, position: StreamPosition | None
-    ) -> AsyncGenerator[Batch, None]:
-        """Yield the updates of a stream, a batch for what arrived together. Raises A2AError or PeerError."""
+    ) -> UpdateReader:
+        """Return the updates of a stream. Raises UnsupportedOperation if the dialect has no such stream."""
         ...
 
 

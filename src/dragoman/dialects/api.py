@@ -5,7 +5,7 @@ writes exactly what its dialect specifies (invariant 10). A client's decoder rai
 that it cannot read, which names what was expected.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -200,12 +200,13 @@ class Tongue(Struct, frozen=True, kw_only=True):
     UnsupportedOperation for an operation that it cannot express. `read_answer` decodes the JSON of a result (the whole
     body over HTTP+JSON), `read_update` that of a stream frame; one frame may hold several updates, or none.
     `read_event` is the fast path for an ordinary frame with one update, in the envelope of that call; it returns None
-    for any other. With `enveloped` False, frames over JSON-RPC have no envelope. `read_error` decodes the `error`
-    member of a JSON-RPC answer, or the body of an HTTP answer with that status (0: it came in an envelope); an unknown
-    error becomes the nearest known one. `headers` go with every call. `streams`, `subscribes`, `pushes` and `lists` say
-    which operations the dialect has at all; if it cannot subscribe, a client polls. `deltas`: its chunks
-    do not say whether they continue an artifact or begin it again. `chats`: an agent that fails over A2A may answer
-    chat completions. `slash`: the URL of its JSON-RPC endpoint ends with a slash.
+    for any other. `read_chunks` is that for several, up to the first that is no chunk of a single plain text.
+    With `enveloped` False, frames over JSON-RPC have no envelope. `read_error` decodes the `error` member of a JSON-RPC
+    answer, or the body of an HTTP answer with that status (0: it came in an envelope); an unknown error becomes the
+    nearest known one. `headers` go with every call. `streams`, `subscribes`, `pushes` and `lists` say which operations
+    the dialect has at all; if it cannot subscribe, a client polls. `deltas`: its chunks do not say whether they
+    continue an artifact or begin it again. `chats`: an agent that fails over A2A may answer chat completions. `slash`:
+    the URL of its JSON-RPC endpoint ends with a slash.
 
     A dialect over gRPC is a value of its own, without `rpc` and `rest`. Its `grpc` encodes an operation, `read_answer`
     and `read_update` decode messages in protobuf, and `read_status` decodes a failure as `read_error` does.
@@ -217,6 +218,7 @@ class Tongue(Struct, frozen=True, kw_only=True):
     read_answer: Callable[[Operation, bytes], Answer]
     read_update: Callable[[bytes], tuple[Update, ...]]
     read_event: Callable[[str, int], Update | None] = lambda data, call_id: None
+    read_chunks: Callable[[Iterable[str], int], list[Update]] = lambda data, call_id: []
     read_error: Callable[[bytes, int], A2AError] = no_error
     grpc: Callable[[Operation], GrpcCall] | None = None
     read_status: Callable[[GrpcStatus], A2AError] = no_status

@@ -93,6 +93,10 @@ class ServerSentEvent(Struct, frozen=True, gc=False):
     retry_ms: int | None = None
 
 
+UsualEvents = tuple[list[str], list[str]]
+"""The ids and the data of several events, which have neither a name nor anything else."""
+
+
 class Parser:
     """Parses bytes into events. Bytes that are not UTF-8 become U+FFFD, as the standard requires."""
 
@@ -111,15 +115,26 @@ class Parser:
 
     def feed(self, piece: bytes) -> list[ServerSentEvent]:
         """Return the events that `piece` completes. Raises InvalidAgentResponse if one grows over the bound."""
+        retry_ms = self.retry_ms
+        usual, events = self.feed_columns(piece)
+        if usual is None:
+            return events
+        return [ServerSentEvent(data, "message", event_id, retry_ms) for event_id, data in zip(*usual, strict=True)] + events
+
+    def feed_columns(self, piece: bytes) -> tuple[UsualEvents | None, list[ServerSentEvent]]:
+        """As `feed`: the ids and the data of the first events if they have the usual form, and the others.
+
+        The former are plain messages. Most pieces hold nothing else, and need no object for each event.
+        """
         if self._after_cr and piece:
             self._after_cr = False
             if piece[0] == 0x0A:
                 piece = piece[1:]
         if not piece:
-            return []
+            return None, []
         if b"\n" not in piece and b"\r" not in piece:
             self._hold(piece)
-            return []
+            return None, []
         self._after_cr = piece.endswith(b"\r")
         if b"\r" in piece:
             piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -130,12 +145,15 @@ class Parser:
         if not self._begun:
             self._begun = True
             piece = piece.removeprefix(_BOM)
+        usual: UsualEvents | None = None
         events: list[ServerSentEvent] = []
         data = self._data
         if not (data or self._event) and len(piece) <= self._max_event_bytes:  # then no event in it is over the bound
             end = piece.rfind(b"\n\n")
-            if piece.find(b"\n\n", 0, end) >= 0 and (events := self._usual(piece[: end + 2])):
+            if piece.find(b"\n\n", 0, end) >= 0 and (usual := self._usual(piece[: end + 2])) is not None:
                 piece = piece[end + 2 :]
+                if not piece:
+                    return usual, events
         lines = piece.split(b"\n")
         rest = lines.pop()
         for line in lines:
@@ -159,14 +177,14 @@ class Parser:
                 self._event = ""
         if rest:
             self._hold(rest)
-        return events
+        return usual, events
 
-    def _usual(self, whole: bytes) -> list[ServerSentEvent]:
-        """Parse `whole`, which consists of whole lines, if all of its events have the usual form; else return none.
+    def _usual(self, whole: bytes) -> UsualEvents | None:
+        """Parse `whole`, which consists of whole lines, if all of its events have the usual form; else return None.
 
         For several events this takes a third of the time of the line-by-line loop; for one event it would take longer.
         """
-        text, retry_ms = whole.decode("utf-8", "replace"), self.retry_ms
+        text = whole.decode("utf-8", "replace")
         if text.startswith("id: "):
             found = _NUMBERED.split(text)
             between, ids, data = found[::3], found[1::3], found[2::3]
@@ -175,9 +193,9 @@ class Parser:
             between, data = found[::2], found[1::2]
             ids = [self._id] * len(data)
         if any(between) or not ids:
-            return []
+            return None
         self._id = self.last_id = ids[-1]
-        return [ServerSentEvent(each, "message", event_id, retry_ms) for event_id, each in zip(ids, data, strict=True)]
+        return ids, data
 
     def _hold(self, piece: bytes) -> None:
         self._pending.append(piece)

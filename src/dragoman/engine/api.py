@@ -375,15 +375,19 @@ class Run:
 
         The first chunk of an artifact is never an append, whatever `append` says.
         """
+        waits = self.emit(artifact, append=append, last_chunk=last_chunk)
+        if waits is not None:
+            await waits
+
+    def emit(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> Awaitable[None] | None:
+        """As `artifact`. Returns None if it is in the buffer, else what has to be awaited at once."""
         weight = self.bounds.weigh_plain(artifact)
         if not weight:
             self.sink.check()
             artifact = self.bounds.artifact(artifact)
         if not append.__class__ is last_chunk.__class__ is bool:
             append, last_chunk = flag("append", append), flag("last_chunk", last_chunk)  # type: ignore[unreachable]
-        waits = self.sink.say(ArtifactChunk(artifact, append, last_chunk), weight)
-        if waits is not None:
-            await waits
+        return self.sink.say(ArtifactChunk(artifact, append, last_chunk), weight)
 
     def working(self) -> None:
         """Report that the task has been taken on. Puts it into `working`, if it is not yet, and lets streams open."""

@@ -234,13 +234,11 @@ class Bounds(Struct, frozen=True):
 
     def note(self, note: Mapping[str, str]) -> dict[str, str]:
         """Check notes by their names."""
-        for key, text in note.items():
-            if not (type(key) is type(text) is str and key.isascii() and text.isascii()):
-                break
-            if len(key) > NAME_MAX or len(text) > self.max_text or "\0" in key:
-                break
-        else:
-            return dict(note)  # nearly all notes, and a third of the time
+        plain = set(map(type, (*note, *note.values()))) == {str}
+        names, texts = ("".join(note), "".join(note.values())) if plain else ("", "")
+        plain = plain and names.isascii() and texts.isascii()
+        if plain and "\0" not in names and len(names) <= NAME_MAX and len(texts) <= self.max_text:
+            return dict(note)  # nearly all notes, and a fifth of the time
         return {name("note", key): self.text(f"note {key}", text) for key, text in note.items()}
 
 

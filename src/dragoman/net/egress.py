@@ -9,9 +9,9 @@ limit: a slow reader slows down the sender.
 
 import asyncio
 from base64 import b64encode
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Struct
@@ -67,7 +67,7 @@ WEBHOOK_ANSWER_BYTES_MAX = 16 * 1024
 class Flow:
     """An answer whose head has arrived and whose body is on its way. Header names are in lower case.
 
-    Read it once, by `pieces` or by `body`, and release it.
+    Read it once, by `pieces`, by `body`, or by `take` and `more`, and release it.
     """
 
     __slots__ = (
@@ -144,19 +144,30 @@ class Flow:
             return b""
         raise missing_answer(self._connection, self._shown, self._idle_s)
 
-    async def _pieces(self) -> AsyncGenerator[bytes, None]:
+    def take(self) -> bytes | None:
+        """Return what has come of the body since; empty at its end, None if `more` has to be awaited. Raises as
+        `pieces`."""
+        answer = self._answer
+        if answer.held and not self._coded:
+            return answer.take()
         if self._coded:
             raise Compressed(self._shown)
-        answer, connection = self._answer, self._connection
-        while True:
-            if answer.held:
-                yield answer.take()
-            elif answer.whole:
-                return
-            elif answer.over or connection.end is not None:
-                raise missing_answer(connection, self._shown, self._idle_s)
+        if answer.whole:
+            return b""
+        if answer.over or self._connection.end is not None:
+            raise missing_answer(self._connection, self._shown, self._idle_s)
+        return None
+
+    def more(self) -> Coroutine[Any, Any, None]:
+        """Wait until `take` has something, or raises. A wait that is canceled changes nothing."""
+        return self._connection.more(self._idle_s)
+
+    async def _pieces(self) -> AsyncGenerator[bytes, None]:
+        while (piece := self.take()) != b"":
+            if piece is None:
+                await self.more()
             else:
-                await connection.more(self._idle_s)
+                yield piece
 
     def release(self) -> None:
         """Give the connection back, which is closed if the answer has not come whole. Call it once."""

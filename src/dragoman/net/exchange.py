@@ -69,9 +69,9 @@ def encode_request(to: Target, headers: Mapping[str, str], body: bytes | None, m
     if not values.isprintable() and CONTROL_CHARACTER.search(values) is not None:
         raise BadUrl(to.shown, "a header of the request holds a line break or another control character")
     length = f"Content-Length: {len(body or b'')}\r\n" if body is not None or method in _BODIES else ""
-    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    lines = "\r\n".join([*map(": ".join, headers.items()), "", ""])
     try:
-        return f"{start}{length}{lines}\r\n".encode() + (body or b"")
+        return f"{start}{length}{lines}".encode() + (body or b"")
     except UnicodeEncodeError as error:  # half of a surrogate pair
         raise BadUrl(to.shown, "a header of the request is not valid Unicode text") from error
 
@@ -116,6 +116,7 @@ class HttpAnswer:
     __slots__ = (
         "_beginning",
         "_bodiless",
+        "_body_end",
         "_body_max",
         "_closed",
         "_discardable",
@@ -129,6 +130,7 @@ class HttpAnswer:
         "held",
         "is_compressed",
         "large",
+        "on_body",
         "over",
         "status",
         "want",
@@ -148,6 +150,9 @@ class HttpAnswer:
         self.is_compressed = False
         self._body_max = body_max
         self._pieces: list[bytes] = []
+        self._body_end = 0
+        self.on_body = self._pieces.append
+        """Called by the parser with each piece, of which a stream has one for each event: no function of ours."""
         self._beginning = b""
         self._head_room = HEAD_BYTES_MAX
         self._discardable = DISCARDED_BYTES_MAX if want is Want.STATUS else sys.maxsize
@@ -164,8 +169,10 @@ class HttpAnswer:
 
     def take(self) -> bytes:
         """Return the held part of the body, and release it."""
-        pieces, self._pieces, self.held = self._pieces, [], 0
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces, self.held = self._pieces, 0
+        taken = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        return taken
 
     def receive(self, data: bytes) -> None:
         """Parse the next bytes. Raises NotHttp if there is no status in them, and none will come."""
@@ -215,6 +222,7 @@ class HttpAnswer:
             self._beginning += data[: len(_BEGINNING) - len(self._beginning)]
             if not _BEGINNING.startswith(self._beginning):
                 raise NotHttp
+        pieces = self._pieces
         while data:
             if self.status:
                 piece = data
@@ -225,12 +233,18 @@ class HttpAnswer:
                 if not piece:
                     raise NotHttp
             data = data[len(piece) :]
-            # The parser does not tell where an answer ended, so the last byte is fed alone: the answer must end there.
-            if len(piece) > 1:
-                parser.feed_data(piece[:-1])
-            early = self.whole
-            if not early:
-                parser.feed_data(piece[-1:])
+            before = len(pieces)
+            try:
+                # The parser does not tell where an answer ended, so the last byte is fed alone: the answer must end
+                # there.
+                if len(piece) > 1:
+                    parser.feed_data(piece[:-1])
+                early = self.whole
+                if not early:
+                    parser.feed_data(piece[-1:])
+            finally:
+                if len(pieces) > before:
+                    self._count(before)
             if self.whole:
                 self.over = True
                 self.clean = self._keeps and not early and not data
@@ -239,13 +253,21 @@ class HttpAnswer:
                 self.over = True
                 return
 
-    def _cut(self) -> None:
-        """Cut the held body to its limit."""
+    def _count(self, before: int) -> None:
+        """Count the pieces that have come behind the first `before`, and cut the held body to its limit."""
+        pieces = self._pieces
+        if self.whole:
+            del pieces[self._body_end :]  # a second answer has begun
+        self.held += sum(map(len, pieces[before:] if before else pieces))
+        if self.held <= self._body_max:
+            return
         self.large = True
-        piece = self._pieces.pop()
-        if kept := piece[: len(piece) - (self.held - self._body_max)]:
-            self._pieces.append(kept)
-        self.held = self._body_max
+        while self.held > self._body_max:
+            piece = pieces.pop()
+            self.held -= len(piece)
+            if kept := piece[: max(0, self._body_max - self.held)]:
+                pieces.append(kept)
+                self.held += len(kept)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called by the parser, for the head, and for trailers, which are ignored."""
@@ -272,19 +294,13 @@ class HttpAnswer:
             self.is_compressed = is_compressed(self.headers)
             self.large = int(self.headers.get("content-length") or 0) > self._body_max
 
-    def on_body(self, piece: bytes) -> None:
-        """Called by the parser."""
+    def on_message_complete(self) -> None:
+        """Called by the parser, for interim answers too, and for a second answer."""
         if self.whole:
             return
-        self.held += len(piece)
-        self._pieces.append(piece)
-        if self.held > self._body_max:
-            self._cut()
-
-    def on_message_complete(self) -> None:
-        """Called by the parser, for interim answers too."""
         if self.status:
             self.whole = True
+            self._body_end = len(self._pieces)
         else:
             self.headers.clear()
 

@@ -22,8 +22,9 @@ from dragoman.dialects.protoagent.extensions import COST_TYPE, media_type
 from dragoman.engine.api import Run
 from dragoman.engine.bounds import NAME_MAX
 from dragoman.engine.files import same_parts
+from dragoman.model.lifecycle import SETTLED
 from dragoman.model.message import Artifact, Part
-from dragoman.model.task import INTERRUPTED, TERMINAL, ModelUsage, Progress, Task, TaskState, TaskStatus, Usage
+from dragoman.model.task import TERMINAL, ModelUsage, Progress, Task, TaskState, TaskStatus, Usage
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate
 from dragoman.telemetry.coalescing import about
 
@@ -115,23 +116,42 @@ class Relay:
             began = {key for key, overlap in self._overlaps.items() if overlap.begun}
             self._overlaps = overlaps(self._run.record.artifacts, anew=True, begun=began)
 
+    async def pass_chunks(self, updates: Sequence[ArtifactUpdate]) -> None:
+        """Pass on chunks that continue one artifact, each with a plain text and nothing else."""
+        if updates[0].artifact.artifact_id not in self._emitted_ids or self._looks_closely:
+            for update in updates:
+                await self.pass_chunk(update)
+            return
+        emit = self._run.emit
+        self.emitted = True  # of what came before, all may have been left out
+        for update in updates:
+            try:
+                waits = emit(update.artifact, append=True, last_chunk=update.last_chunk)
+            except ValueError:
+                waits = self._give(update.artifact, append=True, last_chunk=update.last_chunk)
+            if waits is not None:
+                await waits
+
     async def pass_chunk(self, update: ArtifactUpdate) -> None:
         """Pass on an artifact, or a chunk of one."""
         given = update.artifact
         if (
-            update.append
+            (update.append or given.artifact_id not in self._emitted_ids)
             and update.usage is None
-            and given.artifact_id in self._emitted_ids
             and len(given.parts) == 1
             and plain_text(given.parts[0]) is not None
-            and not (self._overlaps or self._credentials.masking.active)
-        ):  # most updates: there is nothing in them to leave out, as their artifact shows, which has come so far
-            self.emitted = True  # of what came before, all may have been left out
+            and not self._looks_closely
+        ):  # most updates: there is nothing in them to leave out
             try:
-                await self._run.artifact(given, append=True, last_chunk=update.last_chunk)
+                waits = self._run.emit(given, append=update.append, last_chunk=update.last_chunk)
             except ValueError:
-                await self._give(given, append=True, last_chunk=update.last_chunk)
-            return
+                pass  # but for what no agent may say
+            else:
+                self.emitted = True
+                self._emitted_ids.add(given.artifact_id)
+                if waits is not None:
+                    await waits
+                return
         artifact = self._content(given)
         if not artifact.parts:
             unknown = self.faults and artifact.artifact_id not in self._emitted_ids
@@ -142,6 +162,11 @@ class Relay:
         if update.usage is not None:
             self._count(update.usage)
         await self._emit_new(artifact, append=update.append, last_chunk=update.last_chunk)
+
+    @property
+    def _looks_closely(self) -> bool:
+        """Whether each chunk is compared with what came before, or searched for secrets."""
+        return bool(self._overlaps) or self._credentials.masking.active
 
     async def _emit_new(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
         """Emit the part of an artifact that is new."""
@@ -196,10 +221,12 @@ class Relay:
         if update.usage is not None:
             self._count(update.usage)
         status = update.status
-        if status.state in TERMINAL or status.state in INTERRUPTED:
+        if status.state in SETTLED:
             return  # it is passed on when the stream is over
         if self._mended and status.message is None and update.progress is None:
             self.expect_whole()  # a bare `working` marks a task that runs again
+        if status.message is None and update.progress is None and not update.metadata:
+            return
         await self._pass_status(status, update.progress, update.metadata)
 
     async def _pass_status(

@@ -11,8 +11,7 @@ the whole conversation goes with each message, since the other side keeps none.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -206,6 +205,8 @@ class UpstreamTask:
         match command:
             case exchange.SendMessageNow():
                 return await self._send()
+            case exchange.EndRun(status=status):
+                await self._end(status)
             case exchange.SendOverChat():
                 return await self._chat()
             case exchange.ReadTask():
@@ -235,8 +236,6 @@ class UpstreamTask:
                 self._note_taken()
             case exchange.NoteLinkLost():
                 self._standing.set_link(up=False)
-            case exchange.EndRun(status=status):
-                await self._end(status)
             case exchange.FailRun(ended=ended):
                 raise ended
             case exchange.CancelUpstreamTask() | exchange.CancelOnceNamed():
@@ -383,21 +382,19 @@ class UpstreamTask:
         route, relay, fold, asked_s = self._route, self._relay, stream.fold, time.monotonic()
         relay.expect_deltas(connection.tongue.deltas)
         self._resumptions = stream.resumptions
-        batches = stream.batches()
-        if self._ids.task_id:
-            first = await anext(batches, None)
-        else:
-            first = await self._read_first(batches, stream, connection)
-        async with aclosing(batches):
-            if first is not None:
+        batch = await self._read_first(stream, connection)
+        try:
+            if batch is not None:
                 route.health.record_answer()
                 route.health.count("succeeded", time.monotonic() - asked_s)
                 self._run.working()
                 if self._due:
                     self._note_taken()
-                await self._pass_on(first, stream)
-            async for batch in batches:
+            while batch is not None:
                 await self._pass_on(batch, stream)
+                batch = await stream.next()
+        finally:
+            stream.close()
         state = fold.state
         if state is None:
             if fold.message is not None:
@@ -409,36 +406,45 @@ class UpstreamTask:
             await relay.settle()
         return fold.status
 
-    async def _read_first(
-        self, batches: AsyncGenerator[list[Update], None], stream: TaskStream, connection: Connection
-    ) -> list[Update] | None:
-        """Return the first batch of a stream, None if there is none. Raises what the stream raises.
+    async def _read_first(self, stream: TaskStream, connection: Connection) -> list[Update] | None:
+        """Return the first updates of a stream, None if there are none. Raises what the stream raises, and closes it.
 
         If the run is canceled before that, the upstream's task is canceled once the upstream names it.
         """
-        # No branch of the run begins with it, as one would with a task of the loop's own: it says nothing.
-        route, first = self._route, asyncio.Task(_read_next(batches), loop=asyncio.get_running_loop())
+        left = False
         try:
-            return await asyncio.shield(first)
-        except asyncio.CancelledError:
-            waits = self._run.canceled and exchange.CancelOnceNamed() in self._advance(exchange.RunCanceled())
-            if not (waits and route.run_beside(_cancel_once_named(first, batches, stream, connection, route))):
-                first.cancel()
-                await asyncio.wait((first,))
-                await batches.aclose()
+            if self._ids.task_id:
+                return await stream.next()
+            # No branch of the run begins with it, as one would with a task of the loop's own: it says nothing.
+            first = asyncio.Task(stream.next(), loop=asyncio.get_running_loop())
+            try:
+                return await asyncio.shield(first)
+            except asyncio.CancelledError:
+                if self._run.canceled and exchange.CancelOnceNamed() in self._advance(exchange.RunCanceled()):
+                    left = self._route.run_beside(_cancel_once_named(first, stream, connection, self._route))
+                if not left:
+                    first.cancel()
+                    await asyncio.wait((first,))
+                raise
+        except BaseException:
+            if not left:
+                stream.close()
             raise
 
-    async def _pass_on(self, batch: Sequence[Update], stream: TaskStream) -> None:
-        relay, route = self._relay, self._route
-        if not self._ids.task_id and (task_id := stream.fold.task_id):
+    async def _pass_on(self, batch: list[Update], stream: TaskStream) -> None:
+        relay, fold = self._relay, stream.fold
+        if not self._ids.task_id and fold.task_id:
             more = self._standing.begin(batch)
-            if self._unnoted and route.member is not None:
+            if self._unnoted and self._route.member is not None:
                 self._unnoted = False
-                more |= {"member": route.member.name, "tried": write_attempts(self._attempts)}
-            self._record_task(task_id, stream.fold.context_id, more)
+                more |= {"member": self._route.member.name, "tried": write_attempts(self._attempts)}
+            self._record_task(fold.task_id, fold.context_id, more)
         if stream.resumptions != self._resumptions:
             self._resumptions = stream.resumptions
             relay.expect_repetition()
+        if stream.chunks:
+            await relay.pass_chunks(batch)  # type: ignore[arg-type]  # as the stream says
+            return
         for update in batch:
             if type(update) is ArtifactUpdate:
                 await relay.pass_chunk(update)
@@ -446,7 +452,7 @@ class UpstreamTask:
                 await relay.pass_status(update)
             elif type(update) is Task:
                 await relay.pass_snapshot(update)  # after an answer, it has the artifacts from before the question
-        status = stream.fold.status
+        status = fold.status
         if status is not None and status is not self._standing.status:
             self._standing.hear(status)
 
@@ -650,28 +656,20 @@ def _cause_of(ended: Ended) -> exchange.CallError | None:
     return cause if isinstance(cause, A2AError | NoAnswer | PeerError) else None
 
 
-async def _read_next(batches: AsyncGenerator[list[Update], None]) -> list[Update] | None:
-    return await anext(batches, None)
-
-
 async def _cancel_once_named(
-    first: "asyncio.Task[list[Update] | None]",
-    batches: AsyncGenerator[list[Update], None],
-    stream: TaskStream,
-    connection: Connection,
-    route: UpstreamRoute,
+    first: "asyncio.Task[list[Update] | None]", stream: TaskStream, connection: Connection, route: UpstreamRoute
 ) -> None:
     try:
         async with asyncio.timeout(STOP_S):
             batch = await first
             while batch is not None and not stream.fold.task_id:
-                batch = await anext(batches, None)
+                batch = await stream.next()
             if task_id := stream.fold.task_id:
-                await batches.aclose()
+                stream.close()
                 await connection.cancel(task_id)
     except TimeoutError:
         log.info("upstream %s: a task that was canceled here was not canceled there in time", route.label)
     except (A2AError, NoAnswer, PeerError) as error:
         log.info("upstream %s: a task that was canceled here: %s", route.label, route.access.describe(error))
     finally:
-        await asyncio.shield(batches.aclose())
+        stream.close()

@@ -4,6 +4,7 @@ Invariant: any bytes give a value or InvalidAgentResponse. Readers of decoded JS
 expected; `decode_answer` turns it into an InvalidAgentResponse that also shows what came.
 """
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar
@@ -139,6 +140,13 @@ def state(value: object) -> TaskState:
     elif isinstance(value, int) and 0 <= value < len(_NUMBERED) and not isinstance(value, bool):
         return _NUMBERED[value]
     raise Unfit("the state of a task, such as completed or TASK_STATE_COMPLETED")
+
+
+USUAL_TIME = re.compile(
+    r"(?:19[7-9]|20[0-9])[0-9]-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30))"
+    r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{3}Z"
+)
+"""Matches times in our own form: all of its matches are times, and all but a few of these times match."""
 
 
 def timestamp(value: object) -> str:

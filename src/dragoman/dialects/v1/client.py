@@ -176,6 +176,9 @@ _FRAME = Decoder(_Frame)
 _EVENT = Decoder(_Event)
 _TASK = Decoder(Task)
 
+SHORT = 1 << 16
+"""The length of a frame that has neither too many values nor too many escapes, whatever is in it."""
+
 FAILURES = (A2AError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """The errors of a strict reader for bytes that differ from the specification."""
 
@@ -209,10 +212,25 @@ def read_event(data: str, call_id: int) -> Update | None:
         chunk = event.result.artifact_update
         if chunk is not None and _plain(chunk):  # most events: it has no nested values to check
             return chunk if event.id == call_id else None
-        json_bounds.check(data.encode(), scalars.MAX_DEPTH, scalars.MAX_VALUES)
+        if len(data) > SHORT or data.count("[") + data.count("{") > scalars.MAX_DEPTH:
+            json_bounds.check(data.encode(), scalars.MAX_DEPTH, scalars.MAX_VALUES)
     except FAILURES:
         return None
     return _decode_member(event.result) if event.id == call_id else None
+
+
+def read_chunks(data: Iterable[str], call_id: int) -> list[Update]:
+    """Decode frames in the envelope of that call as far as each is a chunk that is nothing but a text."""
+    updates: list[Update] = []
+    try:
+        for event in map(_EVENT.decode, data):
+            chunk = event.result.artifact_update
+            if chunk is None or event.id != call_id or not _plain(chunk):
+                break
+            updates.append(chunk)
+    except FAILURES:
+        pass
+    return updates
 
 
 def read_answer(operation: Operation, body: bytes) -> Answer:
@@ -288,18 +306,13 @@ def _decode_member(frame: _Frame) -> Update | None:
 
 
 def _plain(chunk: ArtifactUpdate) -> bool:
-    """Whether the chunk is a single text without metadata, and without anything that 1.0 does not have."""
+    """Whether the chunk is a single text without metadata, and without anything else."""
     artifact = chunk.artifact
-    if len(artifact.parts) != 1 or chunk.usage is not None:
+    parts = artifact.parts
+    if len(parts) != 1 or chunk.usage is not None or not chunk.metadata is artifact.metadata is None:
         return False
-    part = artifact.parts[0]
-    return (
-        part.text is not None
-        and part.data is UNSET
-        and part.blob is None
-        and part.file is None
-        and part.metadata is artifact.metadata is chunk.metadata is None
-    )
+    text = parts[0].text
+    return text is not None and parts[0] == Part(text=text)
 
 
 def _exact_task(body: bytes) -> Task | None:
@@ -322,6 +335,8 @@ def _check_task(task: Task) -> Task | None:
 
 def _normalize_time(status: TaskStatus) -> TaskStatus:
     """Return the status with its time in UTC, or empty if it is none."""
+    if scalars.USUAL_TIME.fullmatch(status.timestamp) is not None:
+        return status
     moment = scalars.timestamp(status.timestamp)
     return status if moment == status.timestamp else replace(status, timestamp=moment)
 
@@ -374,6 +389,7 @@ TONGUE = Tongue(
     read_answer=read_answer,
     read_update=read_update,
     read_event=read_event,
+    read_chunks=read_chunks,
     read_error=read_error,
     headers={"A2A-Version": "1.0"},
 )
