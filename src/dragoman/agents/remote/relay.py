@@ -7,8 +7,9 @@ read is left out, and said to be.
 """
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from hashlib import blake2b
+from typing import Any
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -216,18 +217,18 @@ class Relay:
             if (left := overlap.left()) is not None:
                 await self._give(left, append=False, last_chunk=True)
 
-    async def pass_status(self, update: StatusUpdate) -> None:
-        """Pass on a status that the upstream reports while it works."""
+    def pass_status(self, update: StatusUpdate) -> Coroutine[Any, Any, None] | None:
+        """Pass on a status that the upstream reports while it works. Returns what has to be awaited, if anything."""
         if update.usage is not None:
             self._count(update.usage)
         status = update.status
         if status.state in SETTLED:
-            return  # it is passed on when the stream is over
+            return None  # it is passed on when the stream is over
         if self._mended and status.message is None and update.progress is None:
             self.expect_whole()  # a bare `working` marks a task that runs again
         if status.message is None and update.progress is None and not update.metadata:
-            return
-        await self._pass_status(status, update.progress, update.metadata)
+            return None
+        return self._pass_status(status, update.progress, update.metadata)
 
     async def _pass_status(
         self, status: TaskStatus, progress: Progress | None, metadata: dict[str, object] | None

@@ -14,7 +14,7 @@ from dragoman.model.errors import A2AError
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.lifecycle import SETTLED, SPELLED
 from dragoman.model.task import CancelOutcome, Task, TaskStatus
-from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
+from dragoman.model.updates import StatusUpdate, Update
 
 
 class UpstreamStanding:
@@ -46,7 +46,7 @@ class UpstreamStanding:
         """Return the notes for the moment at which the upstream names its task, with a `batch` of updates."""
         self._known = True
         for update in batch:
-            if type(update) is not ArtifactUpdate and isinstance(update, Task | StatusUpdate):
+            if type(update) is StatusUpdate or type(update) is Task:
                 self._take(update.status)
         return self._take_notes()
 
@@ -84,16 +84,21 @@ class UpstreamStanding:
     def _take(self, status: TaskStatus) -> None:
         self.status = status
         self._said = SPELLED[status.state]
-        self._last_at = status.timestamp or self._last_at
-        self._first_at = self._first_at or self._last_at
+        if status.timestamp:
+            self._last_at = status.timestamp
+        if not self._first_at:
+            self._first_at = self._last_at
 
     def _take_notes(self) -> dict[str, str]:
         """Return what is to be noted of the last status."""
-        notes = {"said": self._said, "last": self._last_at}
-        if self._noted == ("", ""):
-            notes["first"] = self._first_at
+        first = self._noted == ("", "")
         self._noted = (self._said, self._last_at)
-        return {name: text for name, text in notes.items() if text}
+        notes = {"said": self._said} if self._said else {}
+        if self._last_at:
+            notes["last"] = self._last_at
+        if first and self._first_at:
+            notes["first"] = self._first_at
+        return notes
 
     def _write(self, *, soon: bool = False, **more: str) -> None:
         """Note the last status, and `more`."""

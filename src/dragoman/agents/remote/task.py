@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from dragoman.agents.remote import exchange, failures
 from dragoman.agents.remote.admission import UpstreamAdmission
 from dragoman.agents.remote.failures import UNFOUND, CallWithheld
+from dragoman.agents.remote.first_wait import FirstWait
 from dragoman.agents.remote.health import AGAIN_S
 from dragoman.agents.remote.ids import UpstreamIds
 from dragoman.agents.remote.pool import UpstreamPool
@@ -411,25 +412,20 @@ class UpstreamTask:
 
         If the run is canceled before that, the upstream's task is canceled once the upstream names it.
         """
-        left = False
+        first = FirstWait(stream.next(), self._is_left)
         try:
-            if self._ids.task_id:
-                return await stream.next()
-            # No branch of the run begins with it, as one would with a task of the loop's own: it says nothing.
-            first = asyncio.Task(stream.next(), loop=asyncio.get_running_loop())
-            try:
-                return await asyncio.shield(first)
-            except asyncio.CancelledError:
-                if self._run.canceled and exchange.CancelOnceNamed() in self._advance(exchange.RunCanceled()):
-                    left = self._route.run_beside(_cancel_once_named(first, stream, connection, self._route))
-                if not left:
-                    first.cancel()
-                    await asyncio.wait((first,))
-                raise
+            return await first
         except BaseException:
-            if not left:
+            if not (first.left and self._route.run_beside(_cancel_once_named(first, stream, connection, self._route))):
+                first.close()
                 stream.close()
             raise
+
+    def _is_left(self) -> bool:
+        """Whether the upstream's task is canceled beside the run, which is canceled."""
+        if self._ids.task_id or not self._run.canceled:
+            return False
+        return exchange.CancelOnceNamed() in self._advance(exchange.RunCanceled())
 
     async def _pass_on(self, batch: list[Update], stream: TaskStream) -> None:
         relay, fold = self._relay, stream.fold
@@ -449,7 +445,8 @@ class UpstreamTask:
             if type(update) is ArtifactUpdate:
                 await relay.pass_chunk(update)
             elif type(update) is StatusUpdate:
-                await relay.pass_status(update)
+                if (waits := relay.pass_status(update)) is not None:
+                    await waits
             elif type(update) is Task:
                 await relay.pass_snapshot(update)  # after an answer, it has the artifacts from before the question
         status = fold.status
@@ -657,11 +654,11 @@ def _cause_of(ended: Ended) -> exchange.CallError | None:
 
 
 async def _cancel_once_named(
-    first: "asyncio.Task[list[Update] | None]", stream: TaskStream, connection: Connection, route: UpstreamRoute
+    first: FirstWait[list[Update] | None], stream: TaskStream, connection: Connection, route: UpstreamRoute
 ) -> None:
     try:
         async with asyncio.timeout(STOP_S):
-            batch = await first
+            batch = await first.rest()
             while batch is not None and not stream.fold.task_id:
                 batch = await stream.next()
             if task_id := stream.fold.task_id:
