@@ -140,3 +140,26 @@ def test_chunks_that_a_server_kept_as_parts_are_told_as_one_text() -> None:
     (chunk,) = missing(seen, replace(seen, artifacts=(kept,)))
     assert isinstance(chunk, ArtifactUpdate)
     assert chunk.artifact.parts == (Part(text="ab"), Part(data=1), Part(text="c"))
+
+
+@pytest.mark.parametrize("odd", [None, 0, 3], ids=["all continue it", "the first begins it anew", "one is of another"])
+def test_chunks_are_added_at_once_only_if_all_continue_the_latest_artifact(odd: int | None) -> None:
+    def chunk(number: int) -> ArtifactUpdate:
+        named = "y" if number == odd and odd else "x"
+        parts = (Part(text=f"{number} "),)
+        artifact = Artifact(artifact_id=named, parts=parts)
+        return ArtifactUpdate(task_id="t", context_id="c", artifact=artifact, append=not (number == odd == 0))
+
+    begun = Task(
+        id="t",
+        context_id="c",
+        status=TaskStatus(state=TaskState.WORKING, timestamp=""),
+        artifacts=(Artifact(artifact_id="x", parts=(Part(text="so far "),)),),
+    )
+    first = ArtifactUpdate(
+        task_id="t", context_id="c", artifact=Artifact(artifact_id="x", parts=(Part(text="1 "),)), append=True
+    )
+    chunks = [chunk(number) for number in range(5)]
+    one_by_one, at_once = folded(begun, first, *chunks), folded(begun, first)
+    assert at_once.extend(chunks) is (odd is None)
+    assert meant(at_once.task()) == meant((one_by_one if odd is None else folded(begun, first)).task())

@@ -22,6 +22,8 @@ from dragoman.client import (
 )
 from dragoman.client.errors import is_untaken
 from dragoman.client.retries import Retrier
+from dragoman.client.transport import StreamPosition
+from dragoman.dialects.v1.client import read_update
 from dragoman.model.errors import (
     A2AError,
     AgentFailed,
@@ -357,6 +359,44 @@ async def test_each_update_comes_with_the_id_to_come_back_with(peer: Peer) -> No
     assert got == [("1", "Task"), ("2", "ArtifactUpdate")]
     assert peer.asked[0].headers["last-event-id"] == "7.2"
     assert peer.asked[0].headers["accept"] == "text/event-stream"
+
+
+@pytest.mark.parametrize("size", [300, 100_000], ids=["apart", "at once"])
+@pytest.mark.parametrize("noise", [(), (": comment\n\n", "event: ping\ndata: x\n\n")], ids=["plain", "noisy"])
+async def test_chunks_that_come_at_once_are_read_as_if_they_came_alone(
+    peer: Peer, size: int, noise: tuple[str, ...]
+) -> None:
+    def chunk(artifact: str, text: str, **more: Any) -> dict[str, Any]:
+        given = {"artifactId": artifact, "parts": [{"text": text, **more}]}
+        return {"artifactUpdate": {"taskId": "t", "contextId": "c", "artifact": given, "append": True}}
+
+    working = {"statusUpdate": {"taskId": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}}}
+    results = [
+        {"task": {**TASK, "status": {"state": "TASK_STATE_SUBMITTED"}}},
+        *(chunk("a", f"{number}") for number in range(12)),
+        chunk("a", "typed", mediaType="text/plain"),
+        *(chunk("b", f"{number}") for number in range(5)),
+        working,
+        *(chunk("a", f"again {number}") for number in range(4)),
+        chunk("a", "described", metadata={"x": 1}),
+        *(chunk("a", f"more {number}") for number in range(4)),
+    ]
+    frames = [f"id: {number}\ndata: {json.dumps(framed(each))}\n\n" for number, each in enumerate(results)]
+    frames[15:15] = [frames[14], *noise]  # a repeat, and nothing
+    body = "".join(frames).encode()
+
+    async def script(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+        for at in range(0, len(body), size):
+            writer.write(body[at : at + size])
+            await writer.drain()
+
+    peer.scripts["POST /"] = script
+    async with connect(peer.url, dialect="1.0") as agent:
+        position = StreamPosition()
+        batches = [batch async for batch in agent.events(Subscribe(id="t"), position=position)]
+    came = [(event_id, update) for batch in batches for event_id, update in batch]
+    assert came == [(f"{number}", read_update(json.dumps(each).encode())[0]) for number, each in enumerate(results)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])

@@ -87,6 +87,7 @@ class HttpTransport:
             **({extensions_header(spoken): ", ".join(terms.extensions)} if terms.extensions else {}),
             **terms.headers,
         }
+        self._stream_headers = {**self._headers, "Accept": sse.CONTENT_TYPE}
 
     async def call(self, operation: Operation, beside: CallHeaders = NO_HEADERS) -> Answer:
         """Return the answer to an operation that is not a stream."""
@@ -198,10 +199,8 @@ class HttpTransport:
     def _encode(self, operation: Operation, beside: CallHeaders) -> _Call:
         """Encode an operation as a request. Raises UnsupportedOperation or InvalidParams."""
         operation = address(operation, self.interface)
-        headers = dict(self._headers)
-        if isinstance(operation, StreamMessage | Subscribe):
-            headers["Accept"] = sse.CONTENT_TYPE
-        headers |= beside.by_name(operation)
+        streams = type(operation) is StreamMessage or type(operation) is Subscribe
+        headers = {**(self._stream_headers if streams else self._headers), **beside.by_name(operation)}
         verb, to, shown, body, call_id = "POST", self._to, self._shown, b"", 0
         if self._rpc:
             assert self.tongue.rpc is not None
@@ -308,10 +307,9 @@ class HttpUpdates:
         """Decode messages, chunks that come in turn in a batch of their own."""
         tongue, call_id = self._call.decoder.tongue, self._call.decoder.call_id
         if call_id and 0 < len(data) <= FEW_EVENTS:
-            found = list(map(tongue.read_event, data, repeat(call_id)))
-            updates = [update for update in found if update is not None]
-            if len(updates) == len(found):
-                batches.append(UpdateBatch(ids, updates))
+            updates = list(map(tongue.read_event, data, repeat(call_id)))
+            if None not in updates:
+                batches.append(UpdateBatch(ids, updates))  # type: ignore[arg-type]  # none of them is None
                 self._told = ids[-1]
                 return
         batch = UpdateBatch([], [])

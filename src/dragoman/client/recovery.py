@@ -155,11 +155,12 @@ def start(
     `streams`: the agent promises streams; `subscribes`: the dialect has subscriptions. `after` is the event up to which
     the caller knows the task.
     """
-    sends = isinstance(operation, StreamMessage)
+    message = operation.message if isinstance(operation, StreamMessage) else None
+    sends = message is not None
     return StreamRecovery(
         sends=sends,
-        message_id=operation.message.message_id if isinstance(operation, StreamMessage) else "",
-        answers=isinstance(operation, StreamMessage) and bool(operation.message.task_id),
+        message_id="" if message is None else message.message_id,
+        answers=message is not None and bool(message.task_id),
         mend_s=mend_s,
         source=PieceSource.CALL if sends or subscribes else PieceSource.READ,
         resumes=streams and subscribes,

@@ -203,17 +203,21 @@ class TaskStream:
         except TimeoutError:
             return None
 
-    def _begin(self, batch: UpdateBatch, first: Update) -> bool:
+    def _begin_first(self) -> bool:
+        """Begin with the first piece of a message that makes a task: it follows nothing. Returns whether this is it."""
+        state = self._state
+        if not (state.sends and state.first) or state.answers or self._lost or self.fold.status is not None:
+            return False
+        self._state = replace(state, begun=True)
+        return True
+
+    def _begin(self, ids: list[str], updates: list[Update], first: Update) -> bool:
         """Begin with the first update of a piece. Returns whether it can be joined to the updates so far."""
         if self._lost:
             self._set_link(up=True)
-        state = self._state
-        if state.sends and state.first and self.fold.status is None and not state.answers:
-            self._state = replace(state, begun=True)  # the very beginning, which follows nothing
-            return True
         continues = False
         if before := self.position.id:
-            event_id = next((event_id for event_id in batch.ids[batch.updates.index(first) :] if event_id), "")
+            event_id = next(filter(None, ids[updates.index(first) :]), "")
             continues = succeeds(event_id, before)
         self._state, fits = recovery.begin_piece(self._state, self._circumstances(), first, continues=continues)
         return fits
@@ -221,7 +225,7 @@ class TaskStream:
     def _take(self, batch: UpdateBatch) -> list[Update]:
         """Take in a batch, and return the updates that are new. Frames of another task are ignored."""
         fold, state, updates, ids = self.fold, self._state, batch.updates, batch.ids
-        task_id, ended = fold.task_id, fold.status is not None and fold.status.state in TERMINAL
+        ended = fold.status is not None and fold.status.state in TERMINAL
         self.chunks = batch.chunks and state.begun and not (ended or state.repeats)
         if self.chunks and not fold.extend(updates):  # type: ignore[arg-type]  # they are chunks
             self.chunks = False
@@ -231,10 +235,23 @@ class TaskStream:
             if state.attempt:
                 self._state = recovery.take_news(state)
             return updates
+        if not state.begun and self._begin_first():
+            state = self._state
+        if state.begun and state.first and not (ended or state.doubtful or state.repeats):
+            count = fold.add_usual(updates)
+            if count == len(updates):  # nearly all batches
+                if moved := ids[-1] or next(filter(None, reversed(ids)), ""):
+                    self.position.move(moved)
+                return updates
+            return updates[:count] + self._take_each(ids, updates, count)
+        return self._take_each(ids, updates, 0)
+
+    def _take_each(self, ids: list[str], updates: list[Update], start: int) -> list[Update]:
+        """Take in each update from the place `start` on, and return those that are new."""
+        fold, state, task_id = self.fold, self._state, self.fold.task_id
         news: list[Update] = []
-        moved = ""
-        for event_id, update in zip(ids, updates, strict=True):
-            chunk = type(update) is ArtifactUpdate
+        moved = next(filter(None, reversed(ids[:start])), "")
+        for event_id, update in zip(ids[start:], updates[start:], strict=True):
             named = update.id if isinstance(update, Task) else update.task_id
             if named and named != task_id:
                 if task_id:
@@ -242,24 +259,14 @@ class TaskStream:
                     continue
                 task_id = named
             if not state.begun:
-                if not self._begin(batch, update):
+                if not self._begin(ids, updates, update):
                     self._piece_ends = True
                     return news
                 state = self._state
-            if chunk:
-                if ended:
-                    assert fold.status is not None
-                    self._complain(f"a chunk came after {fold.status.state.value}, which is final: ignored")
-                    continue
-            elif ended or state.doubtful:
-                verdict = recovery.judge(state, fold.status, update)
-                if verdict is UpdateVerdict.HOLD:
-                    assert isinstance(update, Task | StatusUpdate)
-                    self._held = update
+            if not self._admit(update):
+                if self._held is not None:
                     break
-                if verdict is UpdateVerdict.IGNORE:
-                    self._complain_of_change(update)
-                    continue
+                continue
             if state.repeats:
                 for each in self._find_news(update):
                     fold.add(each)
@@ -269,15 +276,29 @@ class TaskStream:
                 fold.add(update)
                 news.append(update)
             moved = event_id or moved  # without an id, the one before it counts
-            if not chunk:
-                ended = fold.status is not None and fold.status.state in TERMINAL
-                if not state.first and self._complete:
-                    break
+            if not state.first and type(update) is not ArtifactUpdate and self._complete:
+                break
         if moved:
             self.position.move(moved)
         if news and state.attempt:
             self._state = recovery.take_news(state)
         return news
+
+    def _admit(self, update: Update) -> bool:
+        """Whether an update is to be taken. `_held` is one that ends the stream, which has to be compared first."""
+        status = self.fold.status
+        if type(update) is ArtifactUpdate:
+            if status is not None and status.state in TERMINAL:
+                self._complain(f"a chunk came after {status.state.value}, which is final: ignored")
+                return False
+            return True
+        verdict = recovery.judge(self._state, status, update)
+        if verdict is UpdateVerdict.HOLD:
+            assert isinstance(update, Task | StatusUpdate)
+            self._held = update
+        elif verdict is UpdateVerdict.IGNORE:
+            self._complain_of_change(update)
+        return verdict is UpdateVerdict.TAKE
 
     def _find_news(self, update: Update) -> Sequence[Update]:
         """Return the parts of an update that have not been yielded."""

@@ -84,8 +84,33 @@ class TaskFold:
             self.message = update
             self._set_ids(update.task_id or "", update.context_id or "")
 
+    def add_usual(self, updates: Sequence[Update]) -> int:
+        """Add updates up to one that is of another task, begins the task anew, or follows its end. Returns how many."""
+        count, ended = 0, False
+        for update in updates:
+            if type(update) is StatusUpdate:
+                if update.task_id != self.task_id or ended:
+                    break
+                self.status = update.status
+                ended = update.status.state in TERMINAL
+                if not self.context_id:
+                    self.context_id = update.context_id
+                if update.progress is not None:
+                    self._progress = update.progress
+            elif type(update) is ArtifactUpdate:
+                if update.task_id != self.task_id or ended:
+                    break
+                self.add(update)
+            elif type(update) is Task and self.status is None and update.id and self.task_id in ("", update.id):
+                self.add(update)
+                ended = update.status.state in TERMINAL
+            else:
+                break
+            count += 1
+        return count
+
     def extend(self, chunks: Sequence[ArtifactUpdate]) -> bool:
-        """Add chunks that are a plain text each. Returns False, and adds none, unless all continue the latest artifact."""
+        """Add chunks of a plain text each. Returns False, and adds none, unless all continue the latest artifact."""
         growing, task_id, texts = self._growing, self.task_id, list[str]()
         if not (task_id and self.context_id):
             return False

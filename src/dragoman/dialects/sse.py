@@ -119,7 +119,9 @@ class Parser:
         usual, events = self.feed_columns(piece)
         if usual is None:
             return events
-        return [ServerSentEvent(data, "message", event_id, retry_ms) for event_id, data in zip(*usual, strict=True)] + events
+        return [
+            ServerSentEvent(data, "message", event_id, retry_ms) for event_id, data in zip(*usual, strict=True)
+        ] + events
 
     def feed_columns(self, piece: bytes) -> tuple[UsualEvents | None, list[ServerSentEvent]]:
         """As `feed`: the ids and the data of the first events if they have the usual form, and the others.

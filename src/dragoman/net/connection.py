@@ -80,6 +80,7 @@ class HttpConnection(asyncio.Protocol):
         "_waiting",
         "destination",
         "end",
+        "loop",
         "lost",
         "wrote",
     )  # fmt: skip
@@ -87,7 +88,9 @@ class HttpConnection(asyncio.Protocol):
     def __init__(self, destination: Destination, keeper: "ConnectionKeeper") -> None:
         self.destination = destination
         self.end: ConnectionEnd | None = None
-        self.lost = asyncio.get_running_loop().create_future()
+        self.loop = loop = asyncio.get_running_loop()
+        """The event loop; each look for it would cost a system call (Python 3.11)."""
+        self.lost = loop.create_future()
         """Done when the keeper has let it go."""
         self.wrote = False
         """Whether a byte of the last request may have been written."""
@@ -126,9 +129,8 @@ class HttpConnection(asyncio.Protocol):
             self._set_end(ConnectionEnd.LOST)
             return
         self._answer = answer
-        loop = asyncio.get_running_loop()
-        self._ends_at(until_s, loop)
-        self._waiting = loop.create_future()
+        self._ends_at(until_s)
+        self._waiting = self.loop.create_future()
         try:
             self._transport.write(request)
             self.wrote = True
@@ -144,9 +146,8 @@ class HttpConnection(asyncio.Protocol):
             self._receive(True)
         if self.end is None:
             self._begin = None
-            loop = asyncio.get_running_loop()
-            self._ends_at(loop.time() + within_s, loop)
-            self._waiting = loop.create_future()
+            self._ends_at(self.loop.time() + within_s)
+            self._waiting = self.loop.create_future()
             try:
                 await self._waiting
             finally:
@@ -165,9 +166,8 @@ class HttpConnection(asyncio.Protocol):
         answer = self._answer
         if self.end is not None or answer is None or answer.over:
             return None
-        loop = asyncio.get_running_loop()
-        self._ends_at(loop.time() + within_s, loop)
-        waiting = self._waiting = loop.create_future()
+        self._ends_at(self.loop.time() + within_s)
+        waiting = self._waiting = self.loop.create_future()
         self._begin = begin
         if self._comes or answer.held:
             self._gather()
@@ -185,7 +185,7 @@ class HttpConnection(asyncio.Protocol):
         if self._answer.held >= ENOUGH_BYTES:
             self._wake()
             return
-        window = asyncio.get_running_loop().create_future()
+        window = self.loop.create_future()
         self._begin(window)
         if not window.done() and not self._paused:
             self._receive(False)
@@ -199,7 +199,7 @@ class HttpConnection(asyncio.Protocol):
                 return
             self._receive(True)
         self._draining = True
-        loop = asyncio.get_running_loop()
+        loop = self.loop
         loop.call_soon(loop.call_soon, self._drained)  # the standard library's loop receives between the two calls
 
     def _read_socket(self) -> bool:
@@ -276,8 +276,7 @@ class HttpConnection(asyncio.Protocol):
         if answer.over:
             self._wake()
         elif answer.want is Want.STATUS and answer.status:
-            loop = asyncio.get_running_loop()
-            self._ends_at(min(self._until_s, loop.time() + REST_S), loop)
+            self._ends_at(min(self._until_s, self.loop.time() + REST_S))
         elif answer.want is Want.PIECES and answer.status:
             if answer.held > HELD_BYTES_MAX and not self._paused and self.end is None:
                 self._receive(False)
@@ -300,7 +299,7 @@ class HttpConnection(asyncio.Protocol):
         if not self.lost.done():
             self.lost.set_result(None)
 
-    def _ends_at(self, until_s: float, loop: asyncio.AbstractEventLoop) -> None:
+    def _ends_at(self, until_s: float) -> None:
         """Set the deadline of the exchange.
 
         The timer of earlier exchanges serves this one, too, unless it comes too late: a timer for each would cost a
@@ -310,16 +309,15 @@ class HttpConnection(asyncio.Protocol):
         if until_s < self._look_s:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer, self._look_s = loop.call_at(until_s, self._look), until_s
+            self._timer, self._look_s = self.loop.call_at(until_s, self._look), until_s
 
     def _look(self) -> None:
         """Close the connection if an answer is late. Otherwise look again at the deadline, if there is one."""
-        loop = asyncio.get_running_loop()
         self._timer, self._look_s = None, NEVER
-        if self._until_s <= loop.time():
+        if self._until_s <= self.loop.time():
             self.close(ConnectionEnd.LATE)
         elif self._until_s < NEVER:
-            self._ends_at(self._until_s, loop)
+            self._ends_at(self._until_s)
 
     def _set_end(self, end: ConnectionEnd) -> None:
         if self.end is None:

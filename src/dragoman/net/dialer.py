@@ -144,7 +144,7 @@ class IdleConnections:
 
     def keep(self, connection: HttpConnection) -> None:
         """Keep a connection. If that makes one too many, the least recently used one is closed."""
-        loop = asyncio.get_running_loop()
+        loop = connection.loop
         if len(connections := self._destinations.get(connection.destination, ())) >= self._per_destination_max:
             self._close(next(iter(connections)))
         elif len(self._since_s) >= self._max:

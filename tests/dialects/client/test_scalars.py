@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.dialects.client.scalars import SHOWN, Unfit, decode_answer, state, timestamp
+from dragoman.dialects.client.scalars import SHOWN, USUAL_TIME, Unfit, decode_answer, state, timestamp
 from dragoman.model.errors import InvalidAgentResponse
 from dragoman.model.task import TaskState
 
@@ -71,3 +71,14 @@ def test_what_came_instead_is_shown_but_not_all_of_it() -> None:
 def test_what_is_not_json_raises_one_thing(body: bytes) -> None:
     with pytest.raises(InvalidAgentResponse):
         decode_answer(body, lambda value: value)
+
+
+@pytest.mark.parametrize("year", [1969, 1970, 2023, 2024, 2099, 2100])
+def test_the_usual_form_matches_nothing_but_times(year: int) -> None:
+    days = [f"{year}-{month:02}-{day:02}T23:59:59.999Z" for month in range(14) for day in range(33)]
+    hours = [
+        f"{year}-02-03T{hour}:{minute}:{second}.000Z" for hour in (23, 24) for minute in (59, 60) for second in (59, 60)
+    ]
+    matched = [each for each in (*days, *hours) if USUAL_TIME.fullmatch(each)]
+    assert all(timestamp(each) == each for each in matched)
+    assert bool(matched) is (1970 <= year < 2100)

@@ -209,14 +209,16 @@ def read_event(data: str, call_id: int) -> Update | None:
     """Decode a frame in the envelope of that call; None if anything about it is unusual."""
     try:
         event = _EVENT.decode(data)
+        if event.id != call_id:
+            return None
         chunk = event.result.artifact_update
         if chunk is not None and _plain(chunk):  # most events: it has no nested values to check
-            return chunk if event.id == call_id else None
+            return chunk
         if len(data) > SHORT or data.count("[") + data.count("{") > scalars.MAX_DEPTH:
             json_bounds.check(data.encode(), scalars.MAX_DEPTH, scalars.MAX_VALUES)
     except FAILURES:
         return None
-    return _decode_member(event.result) if event.id == call_id else None
+    return _decode_member(event.result)
 
 
 def read_chunks(data: Iterable[str], call_id: int) -> list[Update]:
@@ -289,11 +291,14 @@ def _decode_member(frame: _Frame) -> Update | None:
         said = update.status.message
         if said is not None and not _whole(said.parts):
             return None
+        status = _normalize_time(update.status)
+        if update.metadata is None:
+            return StatusUpdate(task_id=update.task_id, context_id=update.context_id, status=status)
         metadata, told, used = beyond(update.metadata)
         return StatusUpdate(
             task_id=update.task_id,
             context_id=update.context_id,
-            status=_normalize_time(update.status),
+            status=status,
             metadata=metadata,
             progress=told,
             usage=used,
@@ -326,8 +331,11 @@ def _exact_task(body: bytes) -> Task | None:
 def _check_task(task: Task) -> Task | None:
     """Return the task if its parts are valid in 1.0, else None."""
     said = task.status.message
-    held: list[Message | Artifact] = [*task.artifacts, *task.history]
-    if not all(_whole(each.parts) for each in held) or (said is not None and not _whole(said.parts)):
+    if task.artifacts or task.history:
+        held: list[Message | Artifact] = [*task.artifacts, *task.history]
+        if not all(_whole(each.parts) for each in held):
+            return None
+    if said is not None and not _whole(said.parts):
         return None
     status = _normalize_time(task.status)
     return task if status is task.status else replace(task, status=status)
