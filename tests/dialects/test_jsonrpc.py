@@ -162,7 +162,7 @@ def test_nesting_beyond_the_limit_is_an_invalid_request() -> None:
 
 
 def test_nesting_beyond_the_interpreter_is_refused_too() -> None:
-    deep = b'{"jsonrpc":"2.0","id":1,"method":"M","params":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
+    deep = b'{"jsonrpc":"2.0","id":1,"method":"M","params":{"a":' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}}"
     with pytest.raises(InvalidRequest):
         jsonrpc.decode_request(deep, max_depth=1_000_000)
     assert jsonrpc.id_of(deep, max_depth=1_000_000) == b"null"
