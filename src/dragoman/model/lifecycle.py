@@ -161,7 +161,7 @@ class Fold:
             self.duration_ms = event.duration_ms
             for kept in self._artifacts.values():
                 if isinstance(kept, _Pile):
-                    kept.open = False
+                    kept.close()
 
     def _add_chunk(self, event: ArtifactChunk) -> None:
         artifact, last_chunk = event.artifact, event.last_chunk
@@ -289,6 +289,10 @@ class _Pile:
                 self._parts.append(part)
             else:
                 self._texts.append(text)
+
+    def close(self) -> None:
+        """No chunk follows."""
+        self.open = False
 
     def copy(self) -> "_Pile":
         """A copy to which more can be added. Pieces of text are joined first, so that the copy does not double them."""
