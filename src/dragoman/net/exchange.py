@@ -317,6 +317,8 @@ def parse_whole(data: bytes) -> HttpAnswer | None:
 
 def is_compressed(headers: Mapping[str, str]) -> bool:
     """Whether a body is compressed."""
+    if "content-encoding" not in headers and headers.get("transfer-encoding", "chunked") == "chunked":
+        return False  # nearly all
     return (
         headers.get("content-encoding", "identity").strip(" \t").lower() != "identity"
         or transfer_codings(headers.get("transfer-encoding", "")) not in _PLAIN

@@ -11,8 +11,8 @@ the whole conversation goes with each message, since the other side keeps none.
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
-from typing import assert_never
+from collections.abc import Coroutine, Sequence
+from typing import Any, NoReturn, assert_never
 
 from msgspec.structs import replace
 
@@ -130,11 +130,11 @@ class UpstreamTask:
         member = "" if route.member is None else route.member.name
         self._relay = Relay(run, route.access.credentials, route.name, member)
 
-    async def carry_out(self) -> None:
+    def carry_out(self) -> Coroutine[Any, Any, None]:
         """Have the upstream carry out the task. Raises Ended, unless it completed without a closing message."""
-        if self._pool.single:
-            await self._carry_out()
-            return
+        return self._carry_out() if self._pool.single else self._carry_out_in_pool()
+
+    async def _carry_out_in_pool(self) -> None:
         await self._find_member()
         self._route.begin_task()
         try:
@@ -146,7 +146,14 @@ class UpstreamTask:
         try:
             event: exchange.ExchangeEvent | None = exchange.RunBegan() if self._run.epoch == 1 else await self._resume()
             while event is not None:
-                event = await self._step(event)
+                if isinstance(event, exchange.CallFailed):
+                    self._admission.record_failure(event.error)
+                following: exchange.ExchangeEvent | None = None
+                for command in self._advance(event):
+                    if isinstance(command, exchange.FailRun):
+                        self._fail(command.ended, event)
+                    following = await self._do(command)
+                event = following
             self._standing.record()
         except Ended as ended:
             self._standing.record()
@@ -184,22 +191,14 @@ class UpstreamTask:
         self._admission.note_doubt(unsure=self._exchange.unsure)
         return commands
 
-    async def _step(self, event: exchange.ExchangeEvent) -> exchange.ExchangeEvent | None:
-        """Do what follows an event, and return the next event; None if our task has ended. Raises Ended."""
-        if isinstance(event, exchange.CallFailed):
-            self._admission.record_failure(event.error)
-        following: exchange.ExchangeEvent | None = None
-        for command in self._advance(event):
-            if isinstance(command, exchange.FailRun):
-                error = event.error if isinstance(event, exchange.CallFailed | exchange.ChatFailed) else None
-                ended = command.ended
-                if self._exchange.pooled:
-                    if self._is_away(ended, error):
-                        ended = failures.offline(self._pool.name, ended.retry_after_s)
-                    self._note_failure(ended, error)
-                raise ended from error
-            following = await self._do(command)
-        return following
+    def _fail(self, ended: Ended, event: exchange.ExchangeEvent) -> NoReturn:
+        """End our task, because of an event."""
+        error = event.error if isinstance(event, exchange.CallFailed | exchange.ChatFailed) else None
+        if self._exchange.pooled:
+            if self._is_away(ended, error):
+                ended = failures.offline(self._pool.name, ended.retry_after_s)
+            self._note_failure(ended, error)
+        raise ended from error
 
     async def _do(self, command: exchange.ExchangeCommand) -> exchange.ExchangeEvent | None:
         """Carry out a command, and return the event that it leads to, if any. Raises Ended."""

@@ -214,6 +214,10 @@ def read_event(data: str, call_id: int) -> Update | None:
         chunk = event.result.artifact_update
         if chunk is not None and _plain(chunk):  # most events: it has no nested values to check
             return chunk
+        update = event.result.status_update
+        if update is not None and update.metadata is None and update.status.message is None:  # nor has this one
+            status = _normalize_time(update.status)
+            return StatusUpdate(task_id=update.task_id, context_id=update.context_id, status=status)
         if len(data) > SHORT or data.count("[") + data.count("{") > scalars.MAX_DEPTH:
             json_bounds.check(data.encode(), scalars.MAX_DEPTH, scalars.MAX_VALUES)
     except FAILURES:
@@ -291,14 +295,11 @@ def _decode_member(frame: _Frame) -> Update | None:
         said = update.status.message
         if said is not None and not _whole(said.parts):
             return None
-        status = _normalize_time(update.status)
-        if update.metadata is None:
-            return StatusUpdate(task_id=update.task_id, context_id=update.context_id, status=status)
         metadata, told, used = beyond(update.metadata)
         return StatusUpdate(
             task_id=update.task_id,
             context_id=update.context_id,
-            status=status,
+            status=_normalize_time(update.status),
             metadata=metadata,
             progress=told,
             usage=used,
