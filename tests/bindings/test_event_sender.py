@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from dragoman.bindings.event_sender import KEEPALIVE, QUIET_AGAIN_S, QUIET_S, send_events
+from dragoman.bindings.event_sender import AFTER_AN_ID, KEEPALIVE, QUIET_AGAIN_S, QUIET_S, send_events
 from dragoman.bindings.http import EventsResponse, Receive, Scope, Send
 from dragoman.bindings.http1.connection import Connections, ServerConnection
 from dragoman.bindings.http1.exchange import Address, AsgiExchange
@@ -157,7 +157,7 @@ async def test_a_parked_stream_is_kept_alive(unheard: bool) -> None:
     client = Client()
     client.stream.unheard = unheard
     await client.rest()
-    comment = b"%x\r\n%b\r\n" % (len(KEEPALIVE[0]), KEEPALIVE[0])
+    comment = b"%x\r\n%b\r\n" % (len(KEEPALIVE), KEEPALIVE)
     for rounds in range(1, 5):
         await asyncio.sleep(KEEPALIVE_S + QUIET_S)
         assert client.transport.written == comment * rounds
@@ -166,10 +166,22 @@ async def test_a_parked_stream_is_kept_alive(unheard: bool) -> None:
 
 
 @in_virtual_time
+async def test_no_empty_line_follows_the_keep_alive_of_a_stream_that_has_had_an_id() -> None:
+    client = Client()
+    await client.rest()
+    client.stream.put(b"id: 1\ndata: {}\n\n")
+    await asyncio.sleep(2 * KEEPALIVE_S)
+    assert client.stream.parked
+    assert AFTER_AN_ID == b": keepalive\n"
+    assert client.transport.written.endswith(b"%x\r\n%b\r\n" % (len(AFTER_AN_ID), AFTER_AN_ID))
+    client.leave()
+
+
+@in_virtual_time
 async def test_events_that_show_nothing_do_not_put_off_the_keep_alive_of_a_parked_stream() -> None:
     client = Client()
     await client.rest()
-    comment = b"%x\r\n%b\r\n" % (len(KEEPALIVE[0]), KEEPALIVE[0])
+    comment = b"%x\r\n%b\r\n" % (len(KEEPALIVE), KEEPALIVE)
     for _ in range(10):
         await asyncio.sleep(KEEPALIVE_S / 2)
         assert client.stream.parked
@@ -260,7 +272,7 @@ async def test_a_stream_that_cannot_be_parked_is_kept_alive_and_hears_of_a_clien
     client = Client(parkable=False)
     await asyncio.sleep(KEEPALIVE_S + QUIET_S)
     assert len(asyncio.all_tasks()) == 2
-    assert client.transport.written.endswith(KEEPALIVE[0] + b"\r\n")
+    assert client.transport.written.endswith(KEEPALIVE + b"\r\n")
     client.leave()
     await asyncio.sleep(0.01)
     assert client.stream.closed

@@ -560,7 +560,7 @@ async def test_a_call_is_kept_alive_while_its_agent_does_what_is_not_reported() 
         await client.begin(elicitation={})
         async with client.streamed("busy", token=None, message="x") as messages:
             async with asyncio.timeout(DEADLINE_S):
-                await messages.answer.content.readuntil(b": keepalive\n\n")
+                await messages.answer.content.readuntil(b": keepalive\n")
 
 
 async def test_the_user_is_asked_with_a_form(client: Client) -> None:

@@ -29,7 +29,8 @@ async def test_a_stream_looks_as_proxies_and_browsers_need_it(caller: Caller) ->
     assert headers["Content-Type"] == "text/event-stream"
     assert headers["Cache-Control"] == "no-cache"
     assert headers["X-Accel-Buffering"] == "no"
-    for block in bytes(stream.raw).decode().strip().split("\n\n"):
+    said = re.sub(r"(?m)^: keepalive\n+", "", bytes(stream.raw).decode())  # a busy server may be silent for long enough
+    for block in said.strip().split("\n\n"):
         assert re.fullmatch(r"id: [0-9]+\ndata: \{.*\}", block), block
     ids = [int(frame.id) for frame in frames]
     assert ids == sorted(set(ids))
@@ -270,13 +271,16 @@ async def test_a_send_stream_with_an_id_is_resumed_only_if_it_is_the_same_call(c
 
 
 async def test_a_silent_stream_is_kept_alive_with_comments(caller: Caller, served: House) -> None:
-    """HTML §9.2.7: a comment every `keepalive_s`, which no client takes for an event."""
+    """HTML §9.2.7: a comment every `keepalive_s`, which no client takes for an event.
+
+    An empty line after it would be one for a2a-sdk 0.3: httpx-sse makes an event of each, once there was an id.
+    """
     name = f"silent {caller.lane.name}"
     task_id = await served.working(caller, name)
     async with caller.subscribe(task_id) as stream:
         await stream.next()
         async with asyncio.timeout(DEADLINE_S):
-            while b"\n\n: keepalive\n\n" not in stream.raw:
+            while b"\n\n: keepalive\n: keepalive\n" not in stream.raw:
                 stream.raw += await stream.answer.content.readany()
         served.gates.open[name].set()
         frames = await stream.rest()

@@ -20,7 +20,11 @@ from dragoman.bindings.traffic import StreamVisit
 from dragoman.dialects import sse
 from dragoman.engine.timer_wheel import Bucket
 
-KEEPALIVE = (sse.comment("keepalive"),)
+KEEPALIVE = sse.comment("keepalive")
+AFTER_AN_ID = KEEPALIVE[:-1]
+"""The keep-alive of a stream that has had an event with an id. httpx-sse, which the official Python SDKs use, gives an
+event without data for each empty line after one (0.4.3), and a2a-sdk 0.3 takes that for a broken answer."""
+
 RETRY_MS = 1000
 """When the reader of a stream that a stopping server cut should reconnect: a restart takes about that long."""
 
@@ -56,7 +60,18 @@ async def send_events(
 class EventSender:
     """The sending of one stream. Others call `wake`, `left` and `look`."""
 
-    __slots__ = ("_bucket", "_due_s", "_encode", "_exchange", "_key", "_parkable", "_stream", "_streams", "_visit")
+    __slots__ = (
+        "_bucket",
+        "_due_s",
+        "_encode",
+        "_exchange",
+        "_keepalive",
+        "_key",
+        "_parkable",
+        "_stream",
+        "_streams",
+        "_visit",
+    )
 
     def __init__(
         self,
@@ -73,6 +88,7 @@ class EventSender:
         self._visit = visit
         self._key = key
         self._exchange = exchange
+        self._keepalive = KEEPALIVE
         self._bucket: Bucket | None = None
         """The place in the wheel of keep-alives, while the stream is parked."""
         self._due_s = 0.0
@@ -107,12 +123,14 @@ class EventSender:
                 if not batch and self._park():
                     parked = True
                     return
-                for piece in self._encode(batch) if batch else KEEPALIVE:
+                for piece in self._encode(batch) if batch else (self._keepalive,):
                     now_s = loop.time()
                     if not piece:  # the reader is shown nothing of these events
                         if now_s < self._due_s:
                             continue
-                        piece = KEEPALIVE[0]
+                        piece = self._keepalive
+                    elif piece[:4] == b"id: ":
+                        self._keepalive = AFTER_AN_ID
                     self._due_s = now_s + streams.keepalive_s
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     if visit is not None:
@@ -182,8 +200,8 @@ class EventSender:
         exchange, parkable = self._exchange, self._parkable
         assert exchange is not None
         assert parkable is not None
-        if exchange.send_now(KEEPALIVE[0]) and self._visit is not None:
-            self._visit.sent(len(KEEPALIVE[0]))
+        if exchange.send_now(self._keepalive) and self._visit is not None:
+            self._visit.sent(len(self._keepalive))
         self._due_s = now_s + self._streams.keepalive_s
         if parkable.unheard:
             parkable.unpark()
