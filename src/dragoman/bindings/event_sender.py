@@ -23,7 +23,7 @@ from dragoman.engine.timer_wheel import Bucket
 KEEPALIVE = sse.comment("keepalive")
 AFTER_AN_ID = KEEPALIVE[:-1]
 """The keep-alive of a stream that has had an event with an id. httpx-sse, which the official Python SDKs use, gives an
-event without data for each empty line after one (0.4.3), and a2a-sdk 0.3 takes that for a broken answer."""
+event without data for each empty line after one (0.4.3), and `resubscribe` of a2a-sdk 0.3 breaks on that."""
 
 RETRY_MS = 1000
 """When the reader of a stream that a stopping server cut should reconnect: a restart takes about that long."""
