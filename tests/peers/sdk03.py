@@ -238,7 +238,7 @@ async def cancel(lane: Lane) -> None:
 
 async def resubscribe(lane: Lane) -> None:
     client = await lane.client("countdown", streams=True)
-    broken, task_id = client.send_message(text("100 every 0.1")), ""
+    broken, task_id = client.send_message(text("50 every 0.1")), ""
     async for event in broken:
         if isinstance(event, tuple) and isinstance(event[1], TaskArtifactUpdateEvent):
             task_id = event[0].id

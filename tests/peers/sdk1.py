@@ -210,7 +210,7 @@ async def cancel_again(lane: Lane) -> None:
 
 async def subscribe(lane: Lane) -> None:
     client = await lane.client("countdown", streams=True)
-    task = await send(await lane.client("countdown"), text("100 every 0.1"), return_immediately=True)
+    task = await send(await lane.client("countdown"), text("50 every 0.1"), return_immediately=True)
     request = SubscribeToTaskRequest(id=task.id)
     several = await asyncio.gather(*(frames(client.subscribe(request)) for _ in range(3)))
     done = await get(client, task.id)
@@ -222,7 +222,7 @@ async def subscribe(lane: Lane) -> None:
 async def resubscribe(lane: Lane) -> None:
     client = await lane.client("countdown", streams=True)
     task_id = ""
-    broken = client.send_message(SendMessageRequest(message=text("100 every 0.1")))
+    broken = client.send_message(SendMessageRequest(message=text("50 every 0.1")))
     async for frame in broken:
         if frame.HasField("artifact_update"):
             task_id = frame.artifact_update.task_id

@@ -155,7 +155,7 @@ const scenarios = {
   async resubscribe(lane) {
     const client = await clientOf(lane, "countdown");
     let id;
-    for await (const event of client.sendMessageStream(message("100 every 0.1"))) {
+    for await (const event of client.sendMessageStream(message("50 every 0.1"))) {
       if (event.kind !== "artifact-update") continue;
       id = event.taskId;
       break;

@@ -175,7 +175,7 @@ const both = {
 
   async subscribe(lane) {
     const client = await clientOf(lane, "countdown");
-    const { id } = await client.sendMessage(message("100 every 0.1", {}, { returnImmediately: true }));
+    const { id } = await client.sendMessage(message("50 every 0.1", {}, { returnImmediately: true }));
     const several = await Promise.all([1, 2, 3].map(() => subscribeTo(client, id)));
     const content = textOf(partsOf(await get(client, id)));
     for (const frames of several) {
@@ -187,7 +187,7 @@ const both = {
   async resubscribe(lane) {
     const client = await clientOf(lane, "countdown");
     let id;
-    for await (const { payload } of client.sendMessageStream(message("100 every 0.1"))) {
+    for await (const { payload } of client.sendMessageStream(message("50 every 0.1"))) {
       if (payload.$case !== "artifactUpdate") continue;
       id = payload.value.taskId;
       break;
