@@ -63,12 +63,15 @@ def measure(samples: Sequence[Sample], from_s: float, to_s: float) -> Window:
 def judge(
     samples: Sequence[Sample], fresh: Sequence[Sample], lasts_s: float, warm_s: float, settled_s: float
 ) -> Verdict:
-    """Compare the last sixth of a run with that of a `fresh` server: the work per processor time; and with the one from
-    `settled_s` on, in the same life: memory and open files. The first sixth, from `warm_s` on, is only told."""
+    """Compare the last sixth of a run with that of a `fresh` server: the work per processor time. Compare the sixth
+    before the fresh one began, which took `warm_s` to warm up, with the one from `settled_s` on, in the same life:
+    memory and open files. The first sixth, from `warm_s` on, is only told."""
     sixth_s = lasts_s / 6
+    alone_s = lasts_s - sixth_s - warm_s
     try:
         first, last = measure(samples, warm_s, warm_s + sixth_s), measure(samples, lasts_s - sixth_s, lasts_s)
         settled = measure(samples, settled_s, settled_s + sixth_s)
+        alone = measure(samples, alone_s - sixth_s, alone_s)
         beside = measure(fresh, lasts_s - sixth_s, lasts_s)
     except ValueError as error:
         return Verdict((), (str(error),))
@@ -76,13 +79,13 @@ def judge(
     figures = (
         f"turns per second of processor time: {first.per_cpu_s:.1f} first, {last.per_cpu_s:.1f} last",
         f"those of a fresh server in the same minutes: {beside.per_cpu_s:.1f}, so {kept:.3f} are kept",
-        f"memory: {settled.memory_bytes / 1e6:.1f} MB settled, {last.memory_bytes / 1e6:.1f} MB last",
-        f"open files: {settled.files:.1f} settled, {last.files:.1f} last",
+        f"memory: {settled.memory_bytes / 1e6:.1f} MB settled, {alone.memory_bytes / 1e6:.1f} MB last",
+        f"open files: {settled.files:.1f} settled, {alone.files:.1f} last",
     )
     faults = (
         *((f"only {kept:.3f} of a fresh server's turns are kept",) if kept < KEPT_MIN else ()),
-        *_grown("memory", settled.memory_bytes, last.memory_bytes, SPARE_BYTES),
-        *_grown("open files", settled.files, last.files, SPARE_FILES),
+        *_grown("memory", settled.memory_bytes, alone.memory_bytes, SPARE_BYTES),
+        *_grown("open files", settled.files, alone.files, SPARE_FILES),
     )
     return Verdict(figures, faults)
 
