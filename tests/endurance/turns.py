@@ -146,14 +146,17 @@ class Callers:
                 self.faults.append(f"dwell: {error!r}")
 
     async def _dwell_once(self, over: asyncio.Event, lasts_s: float) -> None:
-        task_id = (await self._send("ask", "hello"))["id"]
+        kills, task = self.kills, await self._send("ask", "hello")
+        if self._was_interrupted(task, kills):
+            return
+        task_id = task["id"]
         following = asyncio.create_task(self._follow("ask", task_id, "", TERMINAL))
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(lasts_s):
                     await over.wait()
-            await self._answer_both(task_id)
-            if (state := await following) != COMPLETED:
+            ended = await self._answer_both(task_id)
+            if (state := await following) != ended:
                 raise Wrong(f"task {task_id} is {state} for its follower")
         finally:
             following.cancel()
@@ -227,7 +230,9 @@ class Callers:
 
     async def converse(self) -> None:
         """Two questions and their answers."""
-        await self._answer_both((await self._send("ask", "hello"))["id"])
+        kills, task = self.kills, await self._send("ask", "hello")
+        if not self._was_interrupted(task, kills):
+            await self._answer_both(task["id"])
 
     async def travel(self) -> None:
         """Steps, sleeps and a question."""
@@ -324,18 +329,29 @@ class Callers:
             await asyncio.sleep(RETRY_S)
         raise Wrong(f"task {task_id} of {agent} has not come to {until} in time")
 
-    async def _answer_both(self, task_id: str) -> None:
+    def _was_interrupted(self, task: dict[str, Any], kills: int) -> bool:
+        """Whether a kill since `kills` hit a run that can't be restarted, and ended the task so."""
+        interrupted = bool(task["status"]["state"] == FAILED and kills != self.kills)
+        if interrupted:
+            self._note_end("ask", task)
+        return interrupted
+
+    async def _answer_both(self, task_id: str) -> str:
+        """The state in which the task ends. Raises Wrong and Refusal."""
+        kills = self.kills
         for number, text in enumerate(("one", "two"), 1):
             task = await self._send("ask", text, task_id)
-            state = task["status"]["state"]
-            if state not in TERMINAL | {WAITING}:
-                state = await self._follow("ask", task_id, "", TERMINAL | {WAITING})
-            if state != (WAITING if number == 1 else COMPLETED):
+            if task["status"]["state"] not in TERMINAL | {WAITING}:
+                await self._follow("ask", task_id, "", TERMINAL | {WAITING})
+                task = await self._get("ask", task_id)
+            if self._was_interrupted(task, kills):
+                return FAILED
+            if (state := task["status"]["state"]) != (WAITING if number == 1 else COMPLETED):
                 raise Wrong(f"task {task_id} is {state} after answer {number}")
-        task = await self._get("ask", task_id)
         if _text(task) != "one, two":
             raise Wrong(f"task {task_id} heard {_text(task)!r}")
         self._note_end("ask", task)
+        return COMPLETED
 
     # -- checks --------------------------------------------------------------------------------------------------------
 
