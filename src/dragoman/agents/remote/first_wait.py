@@ -17,19 +17,22 @@ class FirstWait(Generic[T]):
     Else the work is canceled, as everywhere.
     """
 
-    __slots__ = ("_leaves", "_pending", "_work", "left")
+    __slots__ = ("_begun", "_leaves", "_pending", "_resumed", "_work", "left")
 
     def __init__(self, work: Coroutine[Any, Any, T], leaves: Callable[[], bool]) -> None:
         self.left = False
         """Whether the work is not over, and nobody drives it."""
         self._work = work
         self._leaves = leaves
+        self._begun = self._resumed = False
         self._pending: asyncio.Future[Any] | None = None
 
     def __await__(self) -> Generator[Any, None, T]:
-        work = self._work
+        work, pending = self._work, self._pending
         try:
-            pending = work.send(None)
+            if not self._begun:
+                self._begun = True
+                pending = work.send(None)
             while True:
                 try:
                     if pending is None:  # the loop gets a turn
@@ -41,12 +44,18 @@ class FirstWait(Generic[T]):
                         pending.add_done_callback(_Wake(turn))
                         yield from turn
                 except asyncio.CancelledError as canceled:
+                    if self._resumed:
+                        if pending is not None and pending.cancel():
+                            yield  # the loop lets go of a socket before the work closes it
+                        work.throw(canceled)
+                        # A timeout of the work has taken it for its own: it ran out when the first task was over.
+                        work.close()
+                        raise
                     if self._leaves():
                         self.left, self._pending = True, pending
                         raise
-                    if pending is not None:
-                        pending.cancel()
-                    pending = work.throw(canceled)
+                    if pending is None or not pending.cancel():  # else it wakes the work, as it does that of a task
+                        pending = work.throw(canceled)
                 else:
                     pending = work.send(None)
         except StopIteration as over:
@@ -55,18 +64,14 @@ class FirstWait(Generic[T]):
 
     def close(self) -> None:
         """Drop the work."""
+        if self._pending is not None:
+            self._pending.cancel()
         self._work.close()
 
     async def rest(self) -> T:
         """Await the rest of the work that was left. It is canceled with this."""
-        self.left = False
-        if self._pending is not None:
-            try:
-                await asyncio.wait((self._pending,))
-            except asyncio.CancelledError:
-                self._work.close()
-                raise
-        return await FirstWait(self._work, lambda: False)
+        self.left, self._resumed = False, True
+        return await self
 
 
 class _Wake:
