@@ -4,6 +4,7 @@ import asyncio
 import operator
 import random
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -176,14 +177,30 @@ def book(state: Booked) -> Booked:
     return {"day": interrupt("Which day?")}
 
 
-def booking(node: str = "book", *, inner: str = "", sends: bool = False, checkpointer: Any = None) -> Any:
-    """A graph that asks in a node of that name, also within a subgraph, or when it is sent there."""
+def look(state: Booked) -> Booked:
+    return {}
+
+
+def booking(
+    node: str = "book",
+    *,
+    inner: str = "",
+    sends: bool = False,
+    joins: Sequence[str] = (),
+    defers: bool = False,
+    checkpointer: Any = None,
+) -> Any:
+    """A graph that asks in a node of that name, also within a subgraph, when it is sent there, or after others."""
     graph = StateGraph(Booked)
+    for each in joins:
+        graph.add_node(each, look).add_edge(START, each)
     if inner:
         graph.add_node(node, StateGraph(Booked).add_node(inner, book).add_edge(START, inner).compile())
     else:
-        graph.add_node(node, book)
-    if sends:
+        graph.add_node(node, book, defer=defers)
+    if joins:
+        graph.add_edge(list(joins), node)
+    elif sends:
         graph.add_conditional_edges(START, lambda state: [Send(node, state)])
     else:
         graph.add_edge(START, node)
@@ -197,6 +214,8 @@ def booking(node: str = "book", *, inner: str = "", sends: bool = False, checkpo
         ({"node": "book"}, {"node": "reserve"}, "book"),
         ({"node": "book", "sends": True}, {"node": "reserve", "sends": True}, "book"),
         ({"node": "trip", "inner": "book"}, {"node": "trip", "inner": "reserve"}, "book"),
+        ({"joins": ("a+", "b")}, {"joins": ("a+", "b"), "node": "reserve"}, "book after a++b"),
+        ({"joins": "ab", "defers": True}, {"joins": "ac", "defers": True}, "book after a+b"),
         ({"node": "trip", "inner": "book"}, {"node": "trip", "inner": "book", "sends": True}, ""),
     ],
 )

@@ -7,7 +7,7 @@ Invariant: a task never uses a thread in which another one works or waits for it
 by an entry, so that this is true among replicas, too.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -98,6 +98,9 @@ async def _last_whole(graph: Any, config: dict[str, Any], newest: Any) -> Any:
 BRANCH = "branch:to:"
 """The beginning of the channels that have a value while the node they name is to be executed next."""
 
+JOIN = "join:"
+"""The beginning of the channels that gather the nodes after which a node is executed: `join:a+b:c`."""
+
 SENDS = "__pregel_tasks"
 """The channel of what is sent to nodes that are to be executed next."""
 
@@ -116,12 +119,25 @@ async def check_nodes(graph: Any, config: dict[str, Any]) -> None:
             continue
         values = newest.checkpoint["channel_values"]
         nodes = [channel.removeprefix(BRANCH) for channel in values if channel.startswith(BRANCH)]
-        for node in nodes + [sent.node for sent in values.get(SENDS, ())]:
-            if node not in part.nodes:
-                raise ReplayMismatch("the newest checkpoint", f"the node {node} as the next one", "a graph without it")
+        gone = [node for node in nodes + [sent.node for sent in values.get(SENDS, ())] if node not in part.nodes]
+        gone += [node for channel in values if channel not in part.channels and (node := _joined(channel, values))]
+        for node in gone:
+            raise ReplayMismatch("the newest checkpoint", f"the node {node} as the next one", "a graph without it")
         if subgraphs := dict(part.get_subgraphs()):
             tasks = (await graph.aget_state(newest.config)).tasks
             waiting += [(subgraphs[task.name], task.state) for task in tasks if isinstance(task.state, dict)]
+
+
+def _joined(channel: str, values: Mapping[str, Any]) -> str:
+    """The node that a channel joins others to, if all of them have finished; empty otherwise."""
+    if not channel.startswith(JOIN):
+        return ""
+    names, _, node = channel.removeprefix(JOIN).rpartition(":")
+    finished = values[channel]
+    if isinstance(finished, list | tuple):  # that of a deferred node
+        finished = finished[0]
+    whole = isinstance(finished, set | frozenset) and len("+".join(finished)) == len(names)
+    return f"{node} after {names}" if whole else ""
 
 
 class BriefThreads(GraphThreads):
