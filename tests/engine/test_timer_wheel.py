@@ -2,7 +2,7 @@
 
 import asyncio
 
-from dragoman.engine.timer_wheel import LOOKS, TURN_MAX_S, Bucket, TimerWheel
+from dragoman.engine.timer_wheel import LOOKS, TURN_MAX_S, TURNS_MAX, Bucket, TimerWheel
 from tests.virtual_time import in_virtual_time
 
 WAIT_S = 60
@@ -104,3 +104,11 @@ async def test_thousands_with_one_time_leave_the_loop_its_turns() -> None:
         wheel.add(Counted(), 1)
     await asyncio.sleep(10)
     assert looked == [1] * LOOKS + [0] + [1] * 2 * LOOKS
+
+
+@in_virtual_time
+async def test_those_who_wait_for_a_day_share_few_sets() -> None:
+    day_s = 86_400
+    wheel, one = TimerWheel(day_s), Waiting()
+    buckets = [wheel.add(one, at_s) for at_s in range(0, day_s, 10)]
+    assert len({id(bucket) for bucket in buckets}) <= TURNS_MAX + 1

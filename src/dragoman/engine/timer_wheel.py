@@ -12,7 +12,11 @@ TURNS = 64
 """A turn of the wheel is at most this part of the time that things wait, so that they are looked at little late."""
 
 TURN_MAX_S = 0.25
-"""The longest turn."""
+"""The longest turn of a wheel whose things wait for minutes."""
+
+TURNS_MAX = 2048
+"""Most turns in which things that wait equally long have their times. Each has a set, even if all have left it, until
+its turn comes: in turns of 0.25 s those of a day would take 96 MB, and each look at them 0.1 s."""
 
 LOOKS = 64
 """Most things that are looked at in a row, so that thousands with one time do not hold the loop."""
@@ -37,7 +41,7 @@ class TimerWheel:
     """Things that wait, by the turn in which their time comes. Most of them wait for `wait_s`."""
 
     def __init__(self, wait_s: float) -> None:
-        self._turn_s = min(TURN_MAX_S, wait_s / TURNS) or TURN_MAX_S
+        self._turn_s = max(min(TURN_MAX_S, wait_s / TURNS), wait_s / TURNS_MAX) or TURN_MAX_S
         self._buckets: dict[int, Bucket] = {}
         self._timer: asyncio.Handle | None = None
         self._turn = 0
