@@ -122,7 +122,7 @@ async def test_a_stream_that_a_stopping_server_ends_says_when_to_come_back(serve
     stopped.retry = True
     served.handler.streams = lambda call: stopped
     async with served.http.get("/tasks/t1:subscribe", headers=V1) as answer:
-        assert (await answer.text()).endswith("\n\nretry: 1000\n\n")
+        assert (await answer.text()).endswith("\n\nretry: 1000\n")
 
 
 async def test_a_client_that_leaves_closes_its_stream(served: Site) -> None:

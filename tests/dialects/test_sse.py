@@ -130,7 +130,7 @@ def test_frames_are_as_the_standard_has_them() -> None:
     assert sse.frame(b"{}", "7.1") == b"id: 7.1\ndata: {}\n\n"
     assert sse.comment() == b":\n\n"
     assert sse.comment("still here") == b": still here\n\n"
-    assert sse.retry(2000) == b"retry: 2000\n\n"
+    assert sse.retry(2000) == b"retry: 2000\n"
 
 
 def test_frames_of_one_write_are_put_into_the_envelope() -> None:

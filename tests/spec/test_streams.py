@@ -319,7 +319,7 @@ async def test_a_server_that_stops_ends_its_streams_with_the_hint_to_come_back(l
             assert gates.reached["for ever"].is_set()
         rest = await stream.rest()
         await opening.__aexit__(None, None, None)
-    assert bytes(stream.raw).endswith(b"retry: 1000\n\n")
+    assert bytes(stream.raw).endswith(b"\nretry: 1000\n")
     assert not [frame for frame in rest if frame.state == "completed"]
 
 

@@ -80,8 +80,11 @@ def comment(text: str = "") -> bytes:
 
 
 def retry(milliseconds: int) -> bytes:
-    """Tell clients how long to wait before they reconnect."""
-    return b"retry: %d\n\n" % milliseconds
+    """Tell clients how long to wait before they reconnect. They heed the line itself, as the standard says.
+
+    No empty line follows, since httpx-sse (0.4.3) gives an event without data for it.
+    """
+    return b"retry: %d\n" % milliseconds
 
 
 class ServerSentEvent(Struct, frozen=True, gc=False):
