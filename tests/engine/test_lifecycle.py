@@ -1,5 +1,7 @@
 """The transition table, and what a log folds to (A2A 1.0 §4.1.3, §4.2)."""
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,6 +74,16 @@ def test_a_chunk_that_does_not_append_replaces() -> None:
     record = folded(chunk("a", append=False), chunk("b", append=False), chunk("x", artifact_id="b", append=True))
     assert texts(record) == ["b"]
     assert texts(record, 1) == ["x"]
+
+
+def test_an_artifact_that_is_replaced_is_not_kept() -> None:
+    """A task that is loaded begins with a record."""
+    replaced = Artifact(artifact_id="a", parts=(Part(text="old"),))
+    task = Fold(HEAD, replace(folded(), artifacts=(replaced,)))
+    held = sys.getrefcount(replaced)
+    task.add(2, ArtifactChunk(Artifact(artifact_id="a", parts=(Part(text="new"),)), last_chunk=True))
+    assert task.record().artifacts[0].parts[0].text == "new"
+    assert sys.getrefcount(replaced) == held - 1
 
 
 def test_open_artifacts_are_closed_by_their_last_chunk_or_the_end() -> None:

@@ -60,7 +60,7 @@ class Fold:
         self._made = record
         self._base = record  # taken apart only if an event follows
         self._rest = record
-        """A record of this task: what events seldom change is as it stands, the other fields are as they once were."""
+        """A record of this task: what events seldom change is as it stands. The other fields are out of date."""
         self._history: list[Message] = []
         self._artifacts: dict[str, Artifact | _Pile] = {}
         """An artifact that came whole is itself."""
@@ -114,6 +114,8 @@ class Fold:
             key = artifact.artifact_id
             is_open, chunked = key in record.open_artifacts, key in record.chunked_artifacts
             self._artifacts[key] = _Pile(artifact, is_open, chunked) if is_open or chunked else artifact
+        if record.artifacts:
+            self._rest = replace(record, artifacts=())  # it would hold those that are replaced
 
     def add(self, seq: int, event: Event) -> None:
         """Add the event that follows `self.seq`. Raises ValueError if the log does not begin with Submitted."""

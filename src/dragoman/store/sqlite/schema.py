@@ -72,8 +72,8 @@ def read_statements(name: str = "queries.sql") -> dict[str, str]:
 def for_rows(sql: str, count: int) -> str:
     """`sql` with its marker `ROWS(n)` written out for `count` rows of n values.
 
-    If there are several, it takes no row whose first value is null, so that some may be filled up with nulls. The text
-    has no spaces, since apsw hashes all of it at each execution.
+    If there are several, it takes no row whose first value is null, so that some may be filled up with nulls. There are
+    no spaces between them, since apsw hashes the whole text at each execution.
     """
     if count > 1:
         sql = INSERTED.sub(lambda hit: f"SELECT * FROM ({hit[0]}) v WHERE v.column1 IS NOT NULL", sql)
