@@ -8,6 +8,7 @@ import pytest
 
 from dragoman.engine.api import Run, Traits
 from dragoman.engine.ends import INTERRUPTED_TEXT
+from dragoman.engine.words import Step, StepDone
 from dragoman.model.lifecycle import fold
 from dragoman.model.message import Part
 from dragoman.model.operations import Subscribe
@@ -256,6 +257,38 @@ async def test_a_restartable_run_that_was_drained_runs_at_the_next_start(url: st
     script.halts = False
     async with house(agent, url=url) as h:
         assert text_of(await h.reach(task_id, S.COMPLETED)) == "one,two,three"
+
+
+async def test_a_run_whose_first_step_is_being_written_at_the_drain_runs_at_the_next_start(url: str) -> None:
+    go, left, works = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def work(key: str) -> StepDone:
+        works.append(key)
+        return StepDone((Part(text="done"),), "text")
+
+    async def script(run: Run) -> None:
+        await go.wait()
+        try:
+            done = await run.step(Step("work"), work)
+        finally:
+            left.set()
+        await say(run, done.result[0].text or "")
+
+    agent = Scripted(script)
+    async with house(agent, url=url, grace_s=0) as h:
+        task_id = await h.at_work()
+        appended = len(h.store.appends)
+        acknowledged = h.store.held_appends = asyncio.Event()
+        go.set()
+        await until(lambda: len(h.store.appends) > appended)
+        draining = asyncio.create_task(h.engine.drain(0))
+        async with asyncio.timeout(DEADLINE_S):
+            await left.wait()
+        acknowledged.set()
+        await draining
+    async with house(agent, url=url) as h:
+        assert text_of(await h.reach(task_id, S.COMPLETED)) == "done"
+    assert len(works) == 1
 
 
 async def test_a_suspended_run_stays_a_question(url: str) -> None:

@@ -65,11 +65,14 @@ async def _cut_off(supervisor: Supervisor, run: TaskRun) -> None:
         return
     suspended = run.suspended
     run.abandon()
-    if suspended or (run.runner.traits.restartable or run.log.fold.steps):
+    if suspended or run.runner.traits.restartable:
         return
     try:
         async with asyncio.timeout(LEAVE_S):
-            await supervisor.ends.end(task, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted", epoch=run.lease)
+            async with task.writes.turn(task):  # a step that is being written comes first
+                continues = task.fold.steps > 0
+            if not continues:
+                await supervisor.ends.end(task, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted", epoch=run.lease)
     except (StoreError, Refused, TimeoutError) as error:
         reason = str(error) or f"its end was not written within {LEAVE_S:g} s"
         log.warning("task %s stays as it is until the next start: %s", task.head.id, reason)
