@@ -80,6 +80,15 @@ async def test_a_report_that_the_store_has_lost_ends_the_lease_at_the_next_reque
     assert "artifacts" not in ended
 
 
+async def test_a_number_that_no_store_holds_is_refused(site: WorkerDoor) -> None:
+    await site.send()
+    lease = (await site.take())["lease"]
+    for name in ("number", "confirmed"):
+        status, refused = await site.act("update", {"lease": lease, "message": "hi", name: 2**31})
+        assert (status, refused["error"]["code"]) == (400, 400)
+        assert name in refused["error"]["message"]
+
+
 async def test_without_a_task_the_answer_is_204_when_the_wait_is_over(site: WorkerDoor) -> None:
     assert await site.act("lease", {"worker": "w1"}) == (204, None)
     assert await site.act("lease", {"worker": "w1", "wait_s": 0.05}) == (204, None)

@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict
 
 from dragoman.dialects.json_bounds import MAX_TEXT
+from dragoman.dialects.json_fields import INT32_MAX
 from dragoman.engine.words import SLEEP_MS_MAX
 from dragoman.model.events import Event
 from dragoman.model.message import Artifact, Message, Part
@@ -26,6 +27,8 @@ WAIT_S_MAX = 30.0
 _Seconds = Annotated[float, Meta(ge=0, le=WAIT_S_MAX)]
 _Count = Annotated[int, Meta(ge=0)]
 
+_Ordinal = Annotated[int, Meta(ge=0, le=INT32_MAX)]
+"""The number of a report or an event. PostgreSQL has 32 bits for it."""
 
 _Number = Annotated[int, Meta(ge=0, le=1_000_000)]
 
@@ -203,10 +206,10 @@ class StatusReport(Struct, omit_defaults=True):
     progress: Steps | None = None
     metadata: dict[str, Any] | None = None
     usage: WorkerTokens | None = None
-    number: _Count = 0
+    number: _Ordinal = 0
     reason: str = ""
     title: str | None = None
-    confirmed: _Count = 0
+    confirmed: _Ordinal = 0
 
 
 class GivenArtifact(Struct, omit_defaults=True, rename="camel"):
@@ -241,8 +244,8 @@ class ArtifactReport(Struct, omit_defaults=True):
     append: bool = False
     last_chunk: bool | None = None
     usage: WorkerTokens | None = None
-    number: _Count = 0
-    confirmed: _Count = 0
+    number: _Ordinal = 0
+    confirmed: _Ordinal = 0
 
 
 class AskRequest(Struct, omit_defaults=True):
@@ -261,7 +264,7 @@ class AskRequest(Struct, omit_defaults=True):
     wait_s: _Seconds = 0.0
     note: dict[str, str] | None = None
     place: str | None = None
-    confirmed: _Count = 0
+    confirmed: _Ordinal = 0
 
 
 class AskReply(Struct, omit_defaults=True):
@@ -296,7 +299,7 @@ class DelegateRequest(Struct, omit_defaults=True):
     detach: bool = False
     delegation: _Count = 0
     wait_s: _Seconds = 0.0
-    confirmed: _Count = 0
+    confirmed: _Ordinal = 0
 
 
 class DelegationOutcome(Struct, omit_defaults=True):
@@ -335,7 +338,7 @@ class StepRequest(Struct, omit_defaults=True):
     key: str = ""
     at_most_once: bool = False
     uncertain: _Count | None = None
-    confirmed: _Count = 0
+    confirmed: _Ordinal = 0
 
 
 class StepResult(Struct, omit_defaults=True):
@@ -359,7 +362,7 @@ class StepResult(Struct, omit_defaults=True):
     attempts: Annotated[int, Meta(ge=0, le=1_000_000)] = 1
     took_ms: Annotated[int, Meta(ge=0, le=TOOK_MS_MAX)] = 0
     usage: WorkerTokens | None = None
-    confirmed: _Count = 0
+    confirmed: _Ordinal = 0
 
 
 class StepReply(Struct, omit_defaults=True):
@@ -392,7 +395,7 @@ class SleepRequest(Struct, omit_defaults=True):
     until: datetime | None = None
     wake_on_message: bool = False
     keep: bool = False
-    confirmed: _Count = 0
+    confirmed: _Ordinal = 0
 
 
 class SleepReply(Struct):
@@ -429,7 +432,7 @@ class MemoryRequest(Struct, omit_defaults=True):
     prefix: str = ""
     limit: int = 100
     cursor: str | None = None
-    confirmed: _Count = 0
+    confirmed: _Ordinal = 0
 
 
 class RememberedItem(Struct):
@@ -531,7 +534,7 @@ class CompletionReport(Struct, omit_defaults=True):
     lease: str
     artifacts: tuple[GivenArtifact, ...] = ()
     usage: WorkerTokens | None = None
-    confirmed: _Count = 0
+    confirmed: _Ordinal = 0
 
 
 class FailureReport(Struct, omit_defaults=True):
@@ -543,7 +546,7 @@ class FailureReport(Struct, omit_defaults=True):
     message: Words = None
     usage: WorkerTokens | None = None
     reason: str = ""
-    confirmed: _Count = 0
+    confirmed: _Ordinal = 0
 
 
 class ReleaseRequest(Struct):
@@ -566,7 +569,7 @@ class LogRequest(Struct, omit_defaults=True):
     """`log`: what is recorded of the task after a seq, with its artifacts or without."""
 
     lease: str
-    after: _Count = 0
+    after: _Ordinal = 0
     artifacts: bool = False
 
 
