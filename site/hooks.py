@@ -41,6 +41,9 @@ MARKER = re.compile(r"^\*\*Table:\*\* `dragoman help ([a-z-]+(?: [^`]+)?)`$", re
 
 LINK = re.compile(r"(\]\()([^)\s:]+)(\))")
 IMAGE = re.compile(r'(<img [^>]*src=")([^":]+)(")')
+CELL_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?=(?: to [\d-]+)?\) \|)")
+"""A date at the end of a cell, such as `(2026-10-27)`, which is kept on one line."""
+
 FENCE = re.compile(r"^(?P<mark>```+|~~~+).*?^(?P=mark)[ \t]*$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {
     "mjs": "js",
@@ -103,6 +106,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def with_table(found: re.Match[str]) -> str:
         table = (TABLES / f"{found[1].replace(' ', '-')}.md").read_text(encoding="utf-8")
+        table = CELL_DATE.sub(r'<span class="date">\g<0></span>', table)
         up = "../" * (origin.count("/") - 1)  # its links are relative to docs/
         return f"{found[0]}\n\n" + LINK.sub(lambda link: link[1] + up + link[2] + link[3], table)
 

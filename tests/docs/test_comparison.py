@@ -53,8 +53,8 @@ def test_every_cell_about_dragoman_has_a_page_or_file_that_exists(section: Secti
         assert all((ROOT / "docs" / link.partition("#")[0]).is_file() for link in links), (title, ours)
 
 
-def test_what_others_have_and_dragoman_has_not_comes_first() -> None:
-    order = ["what they have, and Dragoman has not", "what each has in some form", "what was found only here"]
+def test_what_others_have_and_dragoman_lacks_comes_first() -> None:
+    order = ["what they have and Dragoman lacks", "what each has in some form", "what was found only here"]
     groups = [list(group) for _, group in groupby(SECTIONS, key=lambda section: section.title.partition(": ")[0])]
     assert [[kind(section) for section in group] for group in groups] == [order] * 3
     assert {column for section in SECTIONS for column in section.columns[2:]} == OTHERS
