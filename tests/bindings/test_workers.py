@@ -89,6 +89,29 @@ async def test_a_number_that_no_store_holds_is_refused(site: WorkerDoor) -> None
         assert name in refused["error"]["message"]
 
 
+async def test_a_question_of_an_update_counts_as_a_report(site: WorkerDoor) -> None:
+    task_id = (await site.send())["id"]
+    lease = (await site.take())["lease"]
+    await site.report("update", lease, message="One", number=1)
+    asked = {"state": "input-required", "message": "Which city?", "number": 2, "confirmed": 1}
+    await site.report("update", lease, **asked)
+    await site.send("Lyon", taskId=task_id)
+    await site.report("update", lease, **asked)  # again, since its answer was lost: it is no second question
+    await site.report("update", lease, message="Three", number=3, confirmed=2)
+    await site.report("update", lease, state="completed", number=1, confirmed=3)
+    await site.reach(task_id, "COMPLETED")
+
+
+async def test_a_report_that_confirms_itself_is_refused_and_its_lease_stays(site: WorkerDoor) -> None:
+    await site.send()
+    lease = (await site.take())["lease"]
+    for action, said in (("update", {"message": "One"}), ("artifact", {"artifact": {"parts": [{"text": "One"}]}})):
+        status, refused = await site.act(action, {"lease": lease, "number": 1, "confirmed": 1, **said})
+        assert (status, refused["error"]["message"].partition(" ")[0]) == (400, "confirmed:")
+    await site.report("update", lease, message="One", number=1)
+    await site.report("complete", lease, confirmed=1)
+
+
 async def test_without_a_task_the_answer_is_204_when_the_wait_is_over(site: WorkerDoor) -> None:
     assert await site.act("lease", {"worker": "w1"}) == (204, None)
     assert await site.act("lease", {"worker": "w1", "wait_s": 0.05}) == (204, None)

@@ -204,6 +204,8 @@ class WorkerBinding:
     async def _update(self, agent: WorkerAgent, request: HttpRequest, said: wire.StatusReport) -> HttpResponse:
         parts = sound_parts(wire.parts_in(said.message), "message")
         state = wire.STATES.get(said.state)
+        if state not in TERMINAL:
+            _check_numbers(said)
         if said.title is not None:
             await _name_task(agent, said.lease, said.title, said.confirmed)
         if state is TaskState.WORKING:
@@ -218,11 +220,18 @@ class WorkerBinding:
         await _count_tokens(agent, said)
         task_id = await agent.leases.find_task(said.lease)
         report = UpdateStatus(
-            id=task_id, state=state, parts=parts, lease=said.lease, reason=said.reason, confirmed=said.confirmed
+            id=task_id,
+            state=state,
+            parts=parts,
+            lease=said.lease,
+            reason=said.reason,
+            number=said.number if state in INTERRUPTED else 0,  # an end needs none: it is the last report
+            confirmed=said.confirmed,
         )
         return await self._send_report(request, report)
 
     async def _artifact(self, agent: WorkerAgent, request: HttpRequest, said: wire.ArtifactReport) -> HttpResponse:
+        _check_numbers(said)
         if not said.artifact.artifact_id and said.append:
             raise InvalidParams("artifact.artifactId", "is needed to append to it")
         artifact = said.artifact.artifact()
@@ -367,6 +376,12 @@ def _decode(body: bytes, into: type[W], max_depth: int, max_values: int) -> W:
     json_bounds.check(body, max_depth, max_values)
     decoder: msgspec.json.Decoder[W] = _decoder(into)
     return json_fields.read(decoder, body)
+
+
+def _check_numbers(said: wire.StatusReport | wire.ArtifactReport) -> None:
+    """Raises InvalidParams for a report that confirms itself: its lease would end, and that of the next worker."""
+    if 0 < said.number <= said.confirmed:
+        raise InvalidParams("confirmed", "must be lower than number: it is the newest number that was answered before")
 
 
 async def _count_tokens(

@@ -178,7 +178,8 @@ class CompleteTask(Struct, frozen=True, kw_only=True):
 
 class UpdateStatus(Struct, frozen=True, kw_only=True):
     """A worker's report on the state of a task (BeeOS). A terminal `state` ends the task; `reason` says why, for
-    programs. `confirmed` is as in `CompleteTask`."""
+    programs. `number` is that of a question among the worker's reports, 0 if it has none; `confirmed` is as in
+    `CompleteTask`."""
 
     id: str
     state: TaskState
@@ -187,6 +188,7 @@ class UpdateStatus(Struct, frozen=True, kw_only=True):
     lease: str | None = None
     tenant: str = ""
     reason: str = ""
+    number: int = 0
     confirmed: int = 0
 
 

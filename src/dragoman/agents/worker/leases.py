@@ -310,7 +310,8 @@ class Leases:
                     raise InvalidParams("id", NOBODY_ASKED)
             elif task_of(token) != task_id:
                 raise LeaseLost
-            await self._teller.tell(task_id, token, word, confirmed=report.confirmed)
+            number = report.number if isinstance(report, UpdateStatus) else 0
+            await self._teller.tell(task_id, token, word, number=number, confirmed=report.confirmed)
 
     async def ask(self, token: str, question: Ask, number: int, wait_s: float, *, confirmed: int = 0) -> Message | None:
         """Ask the lease's question with that number (0: the next one), and wait for the answer.
