@@ -27,7 +27,7 @@ def genuine(secret: str, headers: dict[str, str], body: bytes, now: float) -> bo
     digest = hmac.digest(key, f"{name}.{timestamp}.".encode() + body, hashlib.sha256)
     expected = f"v1,{base64.b64encode(digest).decode()}".encode()
     given = headers.get("webhook-signature", "").encode().split()
-    fresh = timestamp.isdecimal() and abs(now - int(timestamp)) < AGE_MAX_S
+    fresh = timestamp.isdecimal() and abs(now - float(timestamp)) < AGE_MAX_S
     return fresh and any(hmac.compare_digest(expected, one) for one in given)
 
 

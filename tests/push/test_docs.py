@@ -63,6 +63,7 @@ def cases() -> list[tuple[str, dict[str, str], str, bool]]:
             (secret, {**headers, "webhook-id": "msg_other"}, BODY.decode(), False),
             (other, headers, BODY.decode(), False),
             (secret, sent(secret, 600), BODY.decode(), False),
+            (secret, {**headers, "webhook-timestamp": "9" * 400}, BODY.decode(), False),
         ]
     return found
 

@@ -143,7 +143,7 @@ def has_standard_signature(secret: str, headers: Mapping[str, str], body: bytes,
     `headers` are found by lower-case names.
     """
     delivery_id, timestamp = (headers.get(name) or "" for name in ("webhook-id", "webhook-timestamp"))
-    if not (timestamp.isascii() and timestamp.isdecimal()) or abs(now_s - int(timestamp)) > SIGNATURE_AGE_S:
+    if not timestamp.isdecimal() or not abs(now_s - float(timestamp)) <= SIGNATURE_AGE_S:  # however long it is
         return False
     signing = Signing(delivery_id=delivery_id, task_id="", timestamp_s=int(timestamp), body=body)
     expected = standard_signature(secret, signing)[1][1].encode()

@@ -54,6 +54,7 @@ def test_a_report_that_is_not_signed_with_the_secret_is_refused(shell: Shell) ->
         assert post(url, REPORT, "") == 401
         assert post(url, REPORT, "", **signed(REPORT, SECRET[:-4] + "AAAA")) == 401
         assert post(url, REPORT, "", **signed(REPORT, SECRET, age_s=600)) == 401
+        assert post(url, REPORT, "", **signed(REPORT, SECRET) | {"webhook-timestamp": "9" * 400}) == 401
         assert post(url, REPORT + b" ", "", **signed(REPORT, SECRET)) == 401
         assert post(url, REPORT, "", **signed(REPORT, SECRET)) == 204
         out, err = receiving.communicate(timeout=DEADLINE_S)
@@ -152,6 +153,7 @@ CHUNKED = {"Transfer-Encoding": "chunked"}
         ({}, b"", 411),
         ({"Content-Length": "-1"}, b"", 411),
         ({"Content-Length": str(BODY_BYTES_MAX + 1)}, b"", 413),
+        ({"Content-Length": "9" * 5000}, b"", 413),
         ({"Content-Length": "2"}, b"hello", b"he"),
         (CHUNKED, b"3;x=y\r\nhel\r\n2\r\nlo\r\n0\r\nX: y\r\n\r\n", b"hello"),
         (CHUNKED, b"0\r\n\r\n", b""),

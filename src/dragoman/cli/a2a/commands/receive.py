@@ -80,7 +80,7 @@ def read_body(headers: Message, file: BufferedIOBase) -> bytes | int:
     size = headers.get("Content-Length", "")
     if not size.isascii() or not size.isdigit():
         return 411
-    return 413 if int(size) > BODY_BYTES_MAX else file.read(int(size))
+    return 413 if float(size) > BODY_BYTES_MAX else file.read(int(size))
 
 
 def _read_chunks(file: BufferedIOBase) -> bytes | int:
