@@ -16,7 +16,7 @@ SECTIONS = load_table("comparison").sections
 OTHERS = {
     "Python SDK",
     "Other SDKs",
-    "Agent Server",
+    "LangGraph's server",
     "LiteLLM",
     "agentgateway",
     "ContextForge",
@@ -58,6 +58,18 @@ def test_what_others_have_and_dragoman_lacks_comes_first() -> None:
     groups = [list(group) for _, group in groupby(SECTIONS, key=lambda section: section.title.partition(": ")[0])]
     assert [[kind(section) for section in group] for group in groups] == [order] * 3
     assert {column for section in SECTIONS for column in section.columns[2:]} == OTHERS
+
+
+@pytest.mark.parametrize("other", sorted(OTHERS))
+def test_a_search_for_another_system_shows_it_beside_dragoman(other: str) -> None:
+    found = search_table(load_table("comparison"), other.lower()).sections
+    whole = [section for section in SECTIONS if other in section.columns]
+    shown = [section for section in found if other in section.columns[2:]]
+    assert [section.title for section in shown] == [section.title for section in whole]
+    for section, full in zip(shown, whole, strict=True):
+        assert section.columns == ("", "Dragoman", other)
+        at = full.columns.index(other)
+        assert section.rows == tuple((*row[:2], row[at]) for row in full.rows)
 
 
 def test_the_page_shows_every_section_and_its_prose_is_short() -> None:

@@ -6,7 +6,7 @@ module that tests hold against the code. Cells are Markdown; their links are rel
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from importlib.resources import files
 from itertools import groupby
@@ -102,18 +102,24 @@ def load_table(name: str) -> TopicTable:
 def search_table(table: TopicTable, text: str) -> TopicTable:
     """The rows that have `text` in them, in any case, and those of a section with `text` in its title.
 
+    A section that sets a system called so beside others is shown with that system's column and the two first ones.
     A row of a message also fits if `text` has that message in it or, where nothing fits so, only its beginning.
     """
     for fits in (_fits, _fits_begun):
-        found = (
-            section
-            if text.casefold() in _plain(section.title).casefold()
-            else replace(section, rows=tuple(row for row in section.rows if fits(row, text)))
-            for section in table.sections
-        )
+        found = (_search_section(section, text, fits) for section in table.sections)
         if sections := tuple(section for section in found if section.rows):
             return TopicTable(table.columns, sections)
     return TopicTable(table.columns, ())
+
+
+def _search_section(section: Section, text: str, fits: Callable[[tuple[str, ...], str], bool]) -> Section:
+    if text.casefold() in _plain(section.title).casefold():
+        return section
+    if others := [at for at, column in enumerate(section.columns) if at > 1 and text.casefold() in column.casefold()]:
+        shown = (0, 1, *others)
+        rows = tuple(tuple(row[at] for at in shown) for row in section.rows)
+        return replace(section, rows=rows, columns=tuple(section.columns[at] for at in shown))
+    return replace(section, rows=tuple(row for row in section.rows if fits(row, text)))
 
 
 def to_markdown(table: TopicTable) -> str:
