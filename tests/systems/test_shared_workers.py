@@ -134,6 +134,19 @@ def note_statements(task_id: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return statements
 
 
+async def test_a_report_of_nothing_does_not_hide_that_the_one_before_is_lost(used_postgres_url: str) -> None:
+    async with cluster(used_postgres_url, 2) as here:
+        await here.send()
+        lease = (await here.take())["lease"]
+        await here.report("update", lease, 1, message="kept", number=1)
+        await here.report("update", lease, 0, message="lost", number=2)
+        connection = await asyncpg.connect(used_postgres_url)
+        await connection.execute("UPDATE dragoman.worker_leases SET reports = 1")
+        await connection.close()
+        status, _ = await here.act("update", {"lease": lease, "number": 3, "confirmed": 2}, 1)
+        assert status == 409
+
+
 async def test_a_word_is_one_statement_whichever_replica_takes_it(
     used_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

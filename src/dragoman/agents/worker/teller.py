@@ -147,8 +147,8 @@ class Teller:
             raise InvalidParams("id", WAITS)
         if isinstance(word, Delegation) and word.number not in view.delegated:
             self._hand_on(known, word, result)
-        if not (fresh or result.events) and result.lease == lease:
-            return Telling.STALE
+        if not (fresh or result.events) and (single or result.lease == lease):
+            return Telling.STALE  # no append proves anything
         return await self._write(known, result, number if single else None, confirmed)
 
     async def _confirm(self, lease: WorkerLease) -> Telling:
