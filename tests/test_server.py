@@ -366,7 +366,7 @@ async def test_sigterm_ends_streams_with_a_hint_and_gives_running_tasks_their_ti
             task = json.loads((await read(answer.content, 1))[0].data)["task"]["id"]
             server.send_signal(signal.SIGTERM)
             rest = (await answer.content.read()).decode()
-        assert rest.endswith("\nretry: 1000\n")
+        assert rest.endswith("retry: 1000\n")
         async with http.get("/ready") as answer:
             assert (answer.status, (await answer.json())["reason"]) == (503, "the server is stopping")
         async with http.post("/message:send", json=send("0"), headers=V1) as answer:

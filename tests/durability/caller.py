@@ -177,8 +177,14 @@ async def _frames(response: aiohttp.ClientResponse) -> AsyncIterator[Frame]:
         while (end := rest.find(b"\n\n")) >= 0:
             block = bytes(rest[:end])
             del rest[: end + 2]
-            if not block.startswith(b":"):
-                yield frame(block)
+            if lines := _without_comments(block):
+                yield frame(lines)
+    if (lines := _without_comments(bytes(rest.removesuffix(b"\n")))).startswith(b"retry: "):
+        yield frame(lines)
+
+
+def _without_comments(block: bytes) -> bytes:
+    return b"\n".join(line for line in block.split(b"\n") if not line.startswith(b":"))
 
 
 def frame(block: bytes) -> Frame:
