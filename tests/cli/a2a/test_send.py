@@ -9,14 +9,17 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from dragoman import Agent, Context
 from dragoman.cli.a2a.commands.send import read_parts
 from dragoman.cli.a2a.settings import SettingsError
 from tests.cli.a2a.command import DEADLINE_S, Shell
-from tests.client.proxy import Fault
+from tests.cli.admin.site import dragoman, site
+from tests.client.proxy import Fault, before
 from tests.compliance.proxied import proxied
 
 
@@ -76,6 +79,37 @@ def test_a_stream_continues_when_an_agent_comes_back_later(
     chunks = [line["artifactUpdate"]["artifact"]["parts"] for line in ran.lines if "artifactUpdate" in line]
     said = "".join(part["text"] for parts in chunks for part in parts)
     assert list(map(int, said.split())) == list(range(1, 21))
+
+
+async def test_a_question_asked_while_the_agent_was_away_is_told_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.cli.a2a.session.MEND_S", 0.01)
+    asker = Agent("asker")
+
+    @asker.skill
+    async def ask(ctx: Context) -> AsyncIterator[str]:
+        for number in range(5):
+            yield str(number)
+        await ctx.ask("Which day?")
+
+    def lose(frame: bytes) -> list[bytes]:
+        """Pass on two numbers, and break when the agent has asked."""
+        if b"INPUT_REQUIRED" in frame:
+            raise ConnectionError
+        return [] if b"artifactUpdate" in frame and next(passed, None) is None else [frame]
+
+    passed, away = iter(range(2)), iter(range(5))
+    async with site(tmp_path, asker) as here, before(here.url) as proxy:
+        proxy.choose = lambda asked: (
+            Fault(frames=lose) if b"SendStreamingMessage" in asked else None if next(away, None) is None else DOWN
+        )
+        agent = ("-a", f"{proxy.url}/agents/asker", "--dialect", "1.0")
+        ran = await dragoman(tmp_path, "send", *agent, "go", "--stream", "-o", "json", "--poll-interval", "10ms")
+    assert "its stream continues when it does" in ran.err
+    chunks = [line["artifactUpdate"]["artifact"]["parts"][0]["text"] for line in ran.lines if "artifactUpdate" in line]
+    assert chunks == list("01234")
+    assert ran.lines[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
 
 
 def test_a_message_without_a_task_ends_well_in_every_form(shell: Shell, demo: str) -> None:

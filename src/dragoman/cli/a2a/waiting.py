@@ -19,7 +19,7 @@ from dragoman.model.errors import A2AError, MethodNotFound, Unavailable, Unsuppo
 from dragoman.model.message import Message
 from dragoman.model.operations import SendMessage, StreamMessage, Subscribe
 from dragoman.model.task import INTERRUPTED, TERMINAL, Task, TaskState
-from dragoman.model.updates import StatusUpdate, Update
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 
 OnUpdate = Callable[[Update], None]
 """Is told each update of a stream, in order."""
@@ -158,8 +158,8 @@ async def _subscribe(session: CommandSession, task_id: str, after: str | None, o
             note(session, update)
             if on_update is not None:
                 on_update(update)
-            if session.task.state in INTERRUPTED:
-                break
+            if not isinstance(update, Message | ArtifactUpdate) and update.status.state in INTERRUPTED:
+                break  # `session.task` may know of a question whose event is still to come
     return await _read_final(session, stream)
 
 
