@@ -71,7 +71,7 @@ def export(root: Path, target: Path, commit: str) -> None:
     """Copy what git tracks, and the built console, to `target`, with the commit as builds find it."""
     for path in tracked(root):
         (target / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(root / path, target / path, follow_symlinks=False)
+        shutil.copy(root / path, target / path, follow_symlinks=False)  # with its mode: some examples are programs
     if (root / CONSOLE).exists():
         shutil.copytree(root / CONSOLE, target / CONSOLE)
     (target / COMMIT).write_text(f"{commit}\n", encoding="utf-8")

@@ -1,5 +1,6 @@
 """`dragoman examples`: what it writes is what the repository tracks, without the tests, and nothing is overwritten."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,6 +21,12 @@ def test_all_examples_are_written_but_not_their_tests(tmp_path: Path, monkeypatc
     written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert written == tracked
     assert all((tmp_path / name).read_bytes() == (ROOT / name).read_bytes() for name in tracked)
+    assert all(os.access(tmp_path / name, os.X_OK) == os.access(ROOT / name, os.X_OK) for name in tracked)
+
+
+def test_the_next_command_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "Next: dragoman serve 'to try/agents.py'" in invoke("examples", "to try").stdout
 
 
 @pytest.mark.parametrize("there", ["file", "link", "unwritable"])
@@ -34,7 +41,7 @@ def test_nothing_that_exists_is_touched(there: str, tmp_path: Path, monkeypatch:
         def full(*_: object, **__: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(shutil, "copytree", full)
+        monkeypatch.setattr(shutil, "copyfile", full)
     before = [*tmp_path.iterdir()]
     ran = invoke("examples")
     assert ran.exit_code != 0

@@ -34,7 +34,11 @@ def test_everything_that_is_copied_exists_and_is_sent_to_the_build() -> None:
                 path = PurePath(source)
                 assert any(path.match(each) or PurePath(each) in path.parents for each in sent), source
     linked = {link.resolve().relative_to(ROOT) for link in (ROOT / "src").rglob("*") if link.is_symlink()}
-    assert {str(path) for path in linked} <= set(sent)
+    assert all({str(path), *map(str, path.parents)} & {*sent} for path in linked)
+
+
+def test_all_examples_are_copied_for_the_image() -> None:
+    assert ["COPY", "examples examples"] in LINES
 
 
 def test_the_hooks_of_the_build_are_copied() -> None:

@@ -63,6 +63,8 @@ def test_a_release_has_the_package_the_console_and_the_commit_and_nothing_else(b
         assert archive.read("dragoman/commit.txt").decode().strip() == COMMIT
         assert not [name for name in archive.namelist() if name.startswith(("tests/", "dragoman/tests"))]
         assert {"dragoman/examples/agents.py", "dragoman/examples/gateway/dragoman.toml"} <= {*archive.namelist()}
+        modes = {info.filename: info.external_attr >> 16 & 0o777 for info in archive.infolist()}
+        assert (modes["dragoman/examples/words.sh"], modes["dragoman/examples/agents.py"]) == (0o755, 0o644)
     with tarfile.open(built.sdist) as sources:
         names = [name.partition("/")[2] for name in sources.getnames()]
         assert "examples/booking/booking.py" in names

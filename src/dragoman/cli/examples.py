@@ -4,8 +4,10 @@ Invariant: the folder is there whole, or not at all, and nothing that exists is 
 the code (scripts/build_hook.py); an installation from a clone reads those of the clone.
 """
 
+import shlex
 import shutil
 import tempfile
+from fnmatch import fnmatchcase
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -41,10 +43,25 @@ def examples(folder: str) -> None:
             as_file(packaged if packaged.is_dir() else Path(__file__).parents[3] / FOLDER) as source,
             tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as beside,
         ):
-            made = shutil.copytree(source, Path(beside) / FOLDER, ignore=shutil.ignore_patterns(*LEFT_OUT))
+            made = Path(beside) / FOLDER
+            _copy(source, made)
             made.rename(target)
     except OSError as error:
         raise Unusable(
             f"FOLDER {folder!r} cannot be made: {error.strerror}: name one in a folder that you may write to"
         ) from error
-    click.echo(f"Made {target}. Next: dragoman serve {target}/agents.py")
+    click.echo(f"Made {target}. Next: dragoman serve {shlex.quote(f'{target}/agents.py')}")
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a folder. What is written can be changed, although an installation may be only to read."""
+    target.mkdir()
+    for entry in source.iterdir():
+        if any(fnmatchcase(entry.name, pattern) for pattern in LEFT_OUT):
+            continue
+        if entry.is_dir():
+            _copy(entry, target / entry.name)
+        else:
+            written = Path(shutil.copyfile(entry, target / entry.name))
+            if entry.stat().st_mode & 0o100:
+                written.chmod(written.stat().st_mode | 0o111)
