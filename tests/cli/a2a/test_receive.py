@@ -5,6 +5,8 @@ import io
 import json
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -56,18 +58,30 @@ def test_a_report_that_is_not_signed_with_the_secret_is_refused(shell: Shell) ->
         assert post(url, REPORT, "", **signed(REPORT, SECRET, age_s=600)) == 401
         assert post(url, REPORT, "", **signed(REPORT, SECRET) | {"webhook-timestamp": "9" * 400}) == 401
         assert post(url, REPORT + b" ", "", **signed(REPORT, SECRET)) == 401
+        zeros = {"webhook-timestamp": f"{'0' * 5000}{int(time.time())}"}  # a float, and no int of Python's
+        assert post(url, REPORT, "", **signed(REPORT, SECRET) | zeros) == 401
+        leave(url)
         assert post(url, REPORT, "", **signed(REPORT, SECRET)) == 204
         out, err = receiving.communicate(timeout=DEADLINE_S)
     finally:
         receiving.kill()
         receiving.communicate()
     assert (len(out.splitlines()), SECRET in out + err) == (1, False)
+    assert "Traceback" not in err
 
 
 def test_a_secret_that_no_webhook_can_have_is_wrong_input(shell: Shell) -> None:
     ran = shell.run("receive", "--secret", "short")
     assert ran.status == 2
     assert "--secret must have 16 to 256 characters" in ran.err
+
+
+def leave(url: str) -> None:
+    """Begin a report, and break the connection."""
+    host, port = url.split("/")[2].split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n{")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def signed(body: bytes, secret: str, age_s: int = 0) -> dict[str, str]:
@@ -154,6 +168,7 @@ CHUNKED = {"Transfer-Encoding": "chunked"}
         ({"Content-Length": "-1"}, b"", 411),
         ({"Content-Length": str(BODY_BYTES_MAX + 1)}, b"", 413),
         ({"Content-Length": "9" * 5000}, b"", 413),
+        ({"Content-Length": "0" * 5000 + "2"}, b"he", 413),
         ({"Content-Length": "2"}, b"hello", b"he"),
         (CHUNKED, b"3;x=y\r\nhel\r\n2\r\nlo\r\n0\r\nX: y\r\n\r\n", b"hello"),
         (CHUNKED, b"0\r\n\r\n", b""),

@@ -6,6 +6,7 @@ it was printed.
 
 import hmac
 import re
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -30,6 +31,9 @@ TOKEN_HEADER = "X-A2A-Notification-Token"
 """The header in which agents repeat the token of a configuration."""
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
+
+LENGTH_DIGITS_MAX = 20
+"""The longest number that is read: Python reads none of thousands of digits."""
 
 LINE_BYTES_MAX = 4096
 """The longest line between chunks of a body."""
@@ -80,7 +84,7 @@ def read_body(headers: Message, file: BufferedIOBase) -> bytes | int:
     size = headers.get("Content-Length", "")
     if not size.isascii() or not size.isdigit():
         return 411
-    return 413 if float(size) > BODY_BYTES_MAX else file.read(int(size))
+    return 413 if len(size) > LENGTH_DIGITS_MAX or int(size) > BODY_BYTES_MAX else file.read(int(size))
 
 
 def _read_chunks(file: BufferedIOBase) -> bytes | int:
@@ -125,8 +129,16 @@ async def _serve(reports: "_Reports", host: str, port: int) -> None:
         def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002  the name is http.server's
             """Log nothing: reports are the output."""
 
+    class WebhookServer(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Tell the fault of a sender in a line, and one of ours with its traceback."""
+            if isinstance(sys.exception(), ConnectionError):
+                warn("a sender left before it was answered")
+            else:
+                super().handle_error(request, client_address)
+
     try:
-        server = ThreadingHTTPServer((host, port), WebhookHandler)
+        server = WebhookServer((host, port), WebhookHandler)
     except OSError as error:
         raise SettingsError(f"{host}:{port} cannot be listened on: {error.strerror}: choose another --port") from error
     with server:
