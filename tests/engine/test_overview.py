@@ -1,5 +1,7 @@
 """Numbers of tasks for an operator."""
 
+import pytest
+
 from dragoman.admin.overview import AgentFacts, StateLine
 from dragoman.engine.admin.overview import Overview
 from dragoman.model.events import Submitted
@@ -8,6 +10,7 @@ from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import TaskHead, TaskState
 from dragoman.store.api import NewTask
 from dragoman.store.open import open_store
+from dragoman.store.replicas import Replica
 from dragoman.store.state import StatePut, StateScope, StateWrite
 from tests.engine.house import StandingClock
 from tests.kit.facts import NoFacts
@@ -59,4 +62,19 @@ async def test_agents_have_the_numbers_of_their_tasks_and_the_age_of_the_oldest_
         scope = StateScope("busy", "key:p0", context, kind)  # type: ignore[arg-type]
         await store.state.write_entries(StateWrite(scope=scope, puts=(StatePut("k", b"123"), StatePut("l", b""))))
     assert (await overview.stats()).state == {"checkpoint": StateLine(1, 2, 5), "memory": StateLine(2, 4, 10)}
+    await store.close()
+
+
+async def test_a_replica_without_a_sign_of_life_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store("memory:", StandingClock())
+    await store.open("me")
+
+    async def two() -> tuple[Replica, ...]:
+        return tuple(Replica(id=name, address="", agents=(), started_ms=0, silent=name == "b") for name in "ab")
+
+    monkeypatch.setattr(store.replicas, "all", two)
+    overview = Overview(store)
+    assert {line.id: line.silent for line in (await overview.replicas()).replicas} == {"a": False, "b": True}
+    stats = await overview.stats()
+    assert (stats.replicas, stats.silent_replicas) == (2, 1)
     await store.close()

@@ -154,12 +154,16 @@ class UpstreamLines(Struct, frozen=True, kw_only=True):
 
 
 class ReplicaLine(Struct, frozen=True, kw_only=True):
-    """A server that is alive on this store. A server on SQLite is alone."""
+    """A server that is alive on this store. A server on SQLite is alone.
+
+    One that is `silent` has given no sign of life for half of `replica_lease_s`.
+    """
 
     id: str
     address: str
     agents: tuple[str, ...]
     started_at: str
+    silent: bool = False
 
 
 class ReplicaLines(Struct, frozen=True, kw_only=True):
@@ -185,14 +189,14 @@ class Stats(Struct, frozen=True, kw_only=True):
     why writes fail, null if they do not.
 
     `silent_replicas` have not beaten for half of their lease. `webhook_calls_paused` are those of the pending ones that
-    wait for a paused host. `store_bytes` is the size of the
-    store. `state` is what agents keep in it beside their tasks, by kind. `input_tokens_today` and `output_tokens_today`
-    are what the runs that ended today (UTC) have used; null if none said so. All else is of this process, since its
-    start: `writes`, `failed_writes`, `streams` that are open, and, for the last hour at most, oldest minute first,
-    `requests_a_minute`, without those to the admin API, and `tasks_a_minute`, by `submitted` or the state of their end.
-    `webhook_calls` are those of that hour by outcome: `delivered`, `retry`, `dead`, `gone`. `first_event`, `completion`
-    and `commit` are those of the last five minutes; null if there was none. Without metrics these seven are empty or
-    null. `jobs` are those of this server that have failed lately: how often, and when they are started again.
+    wait for a paused host. `store_bytes` is the size of the store. `state` is what agents keep in it beside their
+    tasks, by kind. `input_tokens_today` and `output_tokens_today` are what the runs that ended today (UTC) have used;
+    null if none said so. All else is of this process, since its start: `writes`, `failed_writes`, `streams` that are
+    open, and, for the last hour at most, oldest minute first, `requests_a_minute`, without those to the admin API, and
+    `tasks_a_minute`, by `submitted` or the state of their end. `webhook_calls` are those of that hour by outcome:
+    `delivered`, `retry`, `dead`, `gone`. `first_event`, `completion` and `commit` are those of the last five minutes;
+    null if there was none. Without metrics these seven are empty or null. `jobs` are those of this server that have
+    failed lately: how often, and when they are started again.
     """
 
     tasks: dict[str, int]

@@ -74,6 +74,8 @@ def upstreams(place: TaskPlace) -> Listing:
 def replicas(place: TaskPlace) -> Listing:
     """Show the servers that are alive on the store.
 
+    One that is SILENT has given no sign of life for half of `replica_lease_s`.
+
     Examples:
       dragoman admin replicas
       dragoman admin replicas --watch

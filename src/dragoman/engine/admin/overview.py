@@ -104,7 +104,13 @@ class Overview:
         found = await self._store.replicas.all()
         return ReplicaLines(
             replicas=tuple(
-                ReplicaLine(id=one.id, address=one.address, agents=one.agents, started_at=timestamp(one.started_ms))
+                ReplicaLine(
+                    id=one.id,
+                    address=one.address,
+                    agents=one.agents,
+                    started_at=timestamp(one.started_ms),
+                    silent=one.silent,
+                )
                 for one in found
             )
         )
