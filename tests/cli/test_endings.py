@@ -4,6 +4,8 @@ import errno
 import io
 import json
 import os
+import subprocess
+import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -73,6 +75,15 @@ def test_output_that_the_disk_does_not_take_is_one_line(
         main.main(words, PROGRAM)
     assert ended.value.code == 1
     assert capfd.readouterr().err == "dragoman: the output cannot be written: No space left on device\n"
+
+
+def test_output_that_a_disk_takes_in_part_is_told_also_without_a_buffer(tmp_path: Path) -> None:
+    limited = 'ulimit -f 1; exec "$@"'  # of a block; -B, since modules would be written, too
+    command = ("sh", "-c", limited, "sh", sys.executable, "-Bm", "dragoman", "help", "settings")
+    with (tmp_path / "out").open("wb") as out:
+        environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        ran = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, env=environ, text=True)
+    assert (ran.returncode, ran.stderr) == (1, "dragoman: the output cannot be written: File too large\n")
 
 
 def test_only_output_that_cannot_be_written_is_told_so() -> None:

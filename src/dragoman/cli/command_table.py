@@ -15,7 +15,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from dragoman.cli.command import Group
-from dragoman.cli.endings import INTERRUPTED_STATUS, PROGRAM, asks_for_json, told_as_asked
+from dragoman.cli.endings import INTERRUPTED_STATUS, PROGRAM, asks_for_json, buffer_output, told_as_asked
 from dragoman.cli.old_names import with_new_names
 
 OPERATORS = ("admin", "agents", "keys", "prices", "store", "webhooks")
@@ -47,6 +47,7 @@ class CommandTable(Group):
     ) -> click.Context:
         """Parse the arguments; a mistake in them is one line."""
         if parent is None:
+            buffer_output()
             args = with_new_names(args, tell=not extra.get("resilient_parsing"))
         words = tuple(args) if parent is None else parent.meta.get(WORDS, tuple(args))
         with _usage_of(words):

@@ -7,7 +7,9 @@ called without a command shows its help.
 """
 
 import errno
+import io
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -111,6 +113,16 @@ def told_as_asked(words: Sequence[str]) -> Iterator[None]:
         if told is error:
             raise
         raise told from error
+
+
+def buffer_output() -> None:
+    """Give an output without a buffer one, written line by line.
+
+    Where PYTHONUNBUFFERED is set, Python drops what a full disk does not take of a long text, and raises nothing.
+    """
+    out = sys.stdout
+    if isinstance(getattr(out, "buffer", None), io.RawIOBase):
+        sys.stdout = open(out.fileno(), "w", 1, out.encoding, out.errors, closefd=False)  # noqa: SIM115  until the end
 
 
 def unwritten(error: BaseException) -> str:
