@@ -209,7 +209,7 @@ async def test_what_the_upstream_refuses_is_rejected_with_its_words(upstream: st
     async with fronted(partner(upstream + "/agents/plain", dialect="1.0", card="/agents/none.json")) as connection:
         task = await asked(connection, Part(data={"a": 1}))
         assert task.status.state is TaskState.REJECTED
-        assert "application/json is not taken" in told_by(task)
+        assert "does not accept application/json" in told_by(task)
 
 
 async def test_a_conversation_goes_on_in_one_of_the_upstream(upstream: str, gates: Gates) -> None:

@@ -107,7 +107,7 @@ def check_send(profile: Profile, send: SendMessage, *, pushes: bool = False) -> 
         for index, part in enumerate(message.parts):
             if not _accepts(modes, media_type(part)):
                 raise ContentTypeNotSupported(
-                    f"message.parts[{index}]: {media_type(part)} is not taken by {profile.id}: send {', '.join(modes)}"
+                    f"message.parts[{index}]: {profile.id} does not accept {media_type(part)}: send {', '.join(modes)}"
                 )
     wanted = send.accepted_output_modes
     gives = (skill.output_modes if skill is not None else ()) or profile.output_modes
