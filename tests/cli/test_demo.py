@@ -13,7 +13,7 @@ import pytest
 
 from dragoman.cli.demo.blocked import BlockedNetwork, is_secret
 from dragoman.cli.demo.column import DemoColumn, DemoPlan
-from dragoman.cli.demo.contest import DemoRefused, check_shown, servers_environment
+from dragoman.cli.demo.contest import DemoRefused, check_shown, run_columns, servers_environment
 from dragoman.cli.demo.counted import Counted
 from dragoman.cli.demo.process import DemoProcess, ServerFailed, free_port
 from dragoman.cli.demo.screen import _joined, _rows
@@ -133,6 +133,21 @@ async def test_a_killed_server_leaves_no_process_behind(tmp_path: Path) -> None:
     await server.kill()
     assert await asyncio.wait_for(reading, 60) == b""
     assert not server.ended_by_itself
+
+
+class AskingColumn(FakeColumn):
+    """A column whose agent asks its caller at once."""
+
+    async def follow(self, webhook: str) -> None:
+        self.take_state("TASK_STATE_INPUT_REQUIRED")
+
+
+async def test_nobody_waits_for_another_column_if_the_agent_asks(tmp_path: Path) -> None:
+    plan = DemoPlan(text="", agent="own:agent")
+    ours, other = (kind(kind.__name__, "Own", plan, tmp_path, {}) for kind in (AskingColumn, FakeColumn))
+    with WebhookReceiver() as webhooks:
+        await run_columns([ours, other], webhooks)
+    assert [text for _, text in other.lines] == ["message sent"]
 
 
 async def test_a_server_that_ends_by_itself_ends_the_run_with_its_last_words(tmp_path: Path) -> None:

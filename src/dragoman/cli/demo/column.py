@@ -176,9 +176,9 @@ class DemoColumn:
             await asyncio.sleep(self.plan.after_s)
             number = 0
         self.killed = True
-        await self._servers[number].kill()
         which = f" of replica {number + 1}" if len(self._servers) > 1 else ""
         self.say(f"kill -9{which}" + ("" if self.plan.agent else f", in step {KILLED_IN} of {STEPS}"))
+        await self._servers[number].kill()
         if len(self._servers) == 1:
             await asyncio.sleep(DOWN_S)
             await self._servers[number].listen(self.ports[number])

@@ -63,7 +63,7 @@ class Contest:
                 stack.push_async_callback(column.stop)
             columns = await self._start(columns)
             with self._screen.showing(columns):
-                await self._run_all(columns, webhooks)
+                await run_columns(columns, webhooks)
             counted = [_count(column, webhooks) for column in columns]
             if network.wanted and ours.state != COMPLETED:
                 hosts = ", ".join(sorted(network.wanted))
@@ -90,32 +90,38 @@ class Contest:
                 raise error
         return started
 
-    async def _run_all(self, columns: Sequence[DemoColumn], webhooks: WebhookReceiver) -> None:
-        """Run ours to its end, and give the others as long, and a little more once they run again."""
-        runs = [asyncio.create_task(column.run(webhooks.url(column.name))) for column in columns]
-        try:
-            await runs[0]
-            for column, run in zip(columns[1:], runs[1:], strict=True):
-                restart = asyncio.create_task(column.back.wait())
-                await asyncio.wait((run, restart), timeout=LATE_S, return_when=asyncio.FIRST_COMPLETED)
-                restart.cancel()
-                await asyncio.wait((run,), timeout=PATIENCE_S)
-                if run.done():
-                    try:
-                        await run
-                    except ServerFailed as error:
-                        column.say(f"given up: {error}")
-                else:
-                    column.say(f"given up: nothing came for {PATIENCE_S:.0f} s")
-            async with asyncio.timeout(WEBHOOKS_S):
-                while _webhooks_missing(columns[0], webhooks):  # noqa: ASYNC110  they come on other threads
-                    await asyncio.sleep(0.05)
-        except TimeoutError:
-            pass  # they are counted as missing
-        finally:
-            for run in runs:
-                run.cancel()
-            await asyncio.gather(*runs, return_exceptions=True)
+
+async def run_columns(columns: Sequence[DemoColumn], webhooks: WebhookReceiver) -> None:
+    """Run ours, the first, to its end, and give the others as long, and a little more once they run again.
+
+    They are not waited for if ours cannot be shown: it asks its caller, or ended before the kill.
+    """
+    runs = [asyncio.create_task(column.run(webhooks.url(column.name))) for column in columns]
+    try:
+        await runs[0]
+        if columns[0].state in ASKING or not columns[0].killed:
+            return
+        for column, run in zip(columns[1:], runs[1:], strict=True):
+            restart = asyncio.create_task(column.back.wait())
+            await asyncio.wait((run, restart), timeout=LATE_S, return_when=asyncio.FIRST_COMPLETED)
+            restart.cancel()
+            await asyncio.wait((run,), timeout=PATIENCE_S)
+            if run.done():
+                try:
+                    await run
+                except ServerFailed as error:
+                    column.say(f"given up: {error}")
+            else:
+                column.say(f"given up: nothing came for {PATIENCE_S:.0f} s")
+        async with asyncio.timeout(WEBHOOKS_S):
+            while _webhooks_missing(columns[0], webhooks):  # noqa: ASYNC110  they come on other threads
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        pass  # they are counted as missing
+    finally:
+        for run in runs:
+            run.cancel()
+        await asyncio.gather(*runs, return_exceptions=True)
 
 
 def check_shown(agent: str, ours: DemoColumn, *, beside: bool) -> None:
