@@ -182,6 +182,9 @@ def test_the_link_to_the_console_has_the_token_of_a_server_that_asks_nobody() ->
     assert link(Config(), token="x", console_built=False) == [
         "Console: http://127.0.0.1:7870/console#token=x (it is being built, and is there in a moment)"
     ]
+    assert link(Config(), token_file=Path("x"), console_built=False) == [
+        "Console: http://127.0.0.1:7870/console (it is being built, and is there in a moment; its token is in x)"
+    ]
     assert link(Config(store="memory:"), asks_callers=True) == ["Console: http://127.0.0.1:7870/console"]
     assert link(Config(console=False), token="dgo_x") == []
     assert link(Config(profile="kaos"), token="dgo_x") == []

@@ -257,15 +257,14 @@ def banner(
         listed, samples = [f"  It serves the agents that operators add: {command} admin agents add URL"], []
     if config.console and config.tasks and config.profile is None:
         link = f"Console: {base}/console"
+        notes = [] if console_built else ["it is being built, and is there in a moment"]
         if token and not asks_callers:
             link += f"#token={token}"
         elif token_file is not None and not asks_callers:
-            link += f" (its token is in {token_file})"
+            notes.append(f"its token is in {token_file}")
         elif config.oidc_issuer is None and config.store != "memory:":
-            link += " (it takes a key of the role operator)"
-        if not console_built:
-            link += " (it is being built, and is there in a moment)"
-        samples.append(link)
+            notes.append("it takes a key of the role operator")
+        samples.append(f"{link} ({'; '.join(notes)})" if notes else link)
     who = _access_lines(config, [agent.profile.id for agent in agents], asks_callers, command)
     return "\n".join([*lines, *listed, "", *samples, "", *who, "Ctrl-C stops it."])
 
