@@ -281,7 +281,7 @@ async def test_media_types_that_do_not_fit_are_refused() -> None:
     async with house(Scripted(echo, skills=(talk, draw), **modes)) as h:
         assert (await h.send("x", accepted_output_modes=("Text/Plain",))).state is S.COMPLETED
         assert (await h.send("x", accepted_output_modes=("text/*", "image/png"))).state is S.COMPLETED
-        with pytest.raises(ContentTypeNotSupported, match=r"parts\[0\]: image/png"):
+        with pytest.raises(ContentTypeNotSupported, match=r"parts\[0\]: .* does not accept image/png: send"):
             await h.send(parts=(picture,))
         with pytest.raises(ContentTypeNotSupported, match="acceptedOutputModes"):
             await h.send("x", accepted_output_modes=("image/png",))
