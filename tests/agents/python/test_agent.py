@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import Any
 
 import pytest
@@ -340,10 +340,10 @@ class Stuck(FakeRun):
         self.given = 0
         self.waiting = asyncio.Event()
 
-    async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
+    def emit(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> Awaitable[None]:
         self.given += 1
         self.waiting.set()
-        await asyncio.Event().wait()
+        return asyncio.get_running_loop().create_future()
 
 
 async def test_a_generator_waits_while_the_buffer_is_full_and_is_closed_there(agent: Agent) -> None:
