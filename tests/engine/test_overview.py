@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragoman.admin.overview import AgentFacts, StateLine
+from dragoman.admin.overview import LIST_REPLICAS, AgentFacts, StateLine
 from dragoman.engine.admin.overview import Overview
 from dragoman.model.events import Submitted
 from dragoman.model.ids import timestamp
@@ -75,6 +75,7 @@ async def test_a_replica_without_a_sign_of_life_is_named(monkeypatch: pytest.Mon
     monkeypatch.setattr(store.replicas, "all", two)
     overview = Overview(store)
     assert {line.id: line.silent for line in (await overview.replicas()).replicas} == {"a": False, "b": True}
+    assert "silent" in {column.field for column in LIST_REPLICAS.columns}
     stats = await overview.stats()
     assert (stats.replicas, stats.silent_replicas) == (2, 1)
     await store.close()

@@ -357,7 +357,7 @@ LIST_REPLICAS: Question[None, ReplicaLines] = Question(
     lines="replicas",
     columns=(
         *(Column("REPLICA", "id"), Column("ADDRESS", "address"), Column("STARTED", "started_at")),
-        Column("AGENTS", "agents"),
+        *(Column("SILENT", "silent"), Column("AGENTS", "agents")),
     ),
 )
 SHOW_STATS: Question[None, Stats] = Question(
