@@ -91,7 +91,7 @@ async def test_silence_is_broken_by_a_comment(served: Site) -> None:
     async with served.http.get("/tasks/t1:subscribe", headers=V1) as answer:
         text = await answer.text()
     assert text.startswith(": keepalive\n\nid: 1\ndata: {")
-    assert text.endswith("}\n\n: keepalive\n")
+    assert text.endswith("}\n\n: keepalive\n\n")
 
 
 @pytest.mark.parametrize(("keepalive_s", "comments"), [(0.0, 2), (DEADLINE_S, 0)])

@@ -270,17 +270,22 @@ async def test_a_send_stream_with_an_id_is_resumed_only_if_it_is_the_same_call(c
     assert (fresh[0].kind, fresh[0].raw["id"] != whole[0].raw["id"]) == ("task", True)
 
 
-async def test_a_silent_stream_is_kept_alive_with_comments(caller: Caller, served: House) -> None:
+@pytest.mark.parametrize(
+    ("user_agent", "keepalive"), [("curl/8", b": keepalive\n\n"), ("python-httpx/0", b": keepalive\n")]
+)
+async def test_a_silent_stream_is_kept_alive_with_comments(
+    caller: Caller, served: House, user_agent: str, keepalive: bytes
+) -> None:
     """HTML §9.2.7: a comment every `keepalive_s`, which no client takes for an event.
 
     An empty line after it would be one for a2a-sdk 0.3: httpx-sse makes an event of each, once there was an id.
     """
-    name = f"silent {caller.lane.name}"
+    name = f"silent {user_agent} {caller.lane.name}"
     task_id = await served.working(caller, name)
-    async with caller.subscribe(task_id) as stream:
+    async with caller.subscribe(task_id, {"User-Agent": user_agent}) as stream:
         await stream.next()
         async with asyncio.timeout(DEADLINE_S):
-            while b"\n\n: keepalive\n: keepalive\n" not in stream.raw:
+            while b"\n\n" + 2 * keepalive not in stream.raw:
                 stream.raw += await stream.answer.content.readany()
         served.gates.open[name].set()
         frames = await stream.rest()

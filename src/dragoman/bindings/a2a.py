@@ -72,7 +72,13 @@ class A2a:
             seen = (0, 0) if call.after is None else seq_and_frame(call.after)
             encoder = EventEncoder(stream.head, dialect, self._streams, around, seen)
             parkable = opened if stream is opened else None
-            return EventsResponse(stream, encoder.encode, [*dialect.stream_headers, *more], parkable)
+            return EventsResponse(
+                stream,
+                encoder.encode,
+                [*dialect.stream_headers, *more],
+                parkable,
+                joined_comments=(request.text(b"user-agent") or "").startswith(resolve.OFFICIAL_PYTHON),
+            )
         page_of = request.principal.id if isinstance(operation, ListTasks) else None
         if page_of is not None:
             await reception.limits.unread.begin_page(page_of)

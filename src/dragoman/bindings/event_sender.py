@@ -21,9 +21,10 @@ from dragoman.dialects import sse
 from dragoman.engine.timer_wheel import Bucket
 
 KEEPALIVE = sse.comment("keepalive")
-AFTER_AN_ID = KEEPALIVE[:-1]
-"""The keep-alive of a stream that has had an event with an id. httpx-sse, which the official Python SDKs use, gives an
-event without data for each empty line after one (0.4.3), and `resubscribe` of a2a-sdk 0.3 breaks on that."""
+JOINED = KEEPALIVE[:-1]
+"""The keep-alive for the official Python SDKs, in a stream that has had an event with an id. Their httpx-sse (0.4.3)
+gives an event without data for each empty line after one, and `resubscribe` of a2a-sdk 0.3 breaks on that. Others get
+the empty line: some split a stream at empty lines, and skip what begins with a colon."""
 
 RETRY_MS = 1000
 """When the reader of a stream that a stopping server cut should reconnect: a restart takes about that long."""
@@ -65,6 +66,7 @@ class EventSender:
         "_due_s",
         "_encode",
         "_exchange",
+        "_joins",
         "_keepalive",
         "_key",
         "_parkable",
@@ -88,6 +90,7 @@ class EventSender:
         self._visit = visit
         self._key = key
         self._exchange = exchange
+        self._joins = response.joined_comments
         self._keepalive = KEEPALIVE
         self._bucket: Bucket | None = None
         """The place in the wheel of keep-alives, while the stream is parked."""
@@ -129,8 +132,8 @@ class EventSender:
                         if now_s < self._due_s:
                             continue
                         piece = self._keepalive
-                    elif piece[:4] == b"id: ":
-                        self._keepalive = AFTER_AN_ID
+                    elif self._joins and piece[:4] == b"id: ":
+                        self._keepalive = JOINED
                     self._due_s = now_s + streams.keepalive_s
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     if visit is not None:

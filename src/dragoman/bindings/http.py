@@ -107,13 +107,15 @@ class StreamingResponse(Struct, frozen=True):
 class EventsResponse(Struct, frozen=True):
     """An answer of Server-Sent Events: `encode` turns each batch of the stream into bytes that are ready to be sent.
 
-    `parkable` is the stream, if it can be parked.
+    `parkable` is the stream, if it can be parked. With `joined_comments` no empty line follows a comment that comes
+    after an event with an id.
     """
 
     stream: Batches
     encode: Callable[[Sequence[Any]], Iterable[bytes]]
     headers: Sequence[Header] = STREAM_HEADERS
     parkable: Parkable | None = None
+    joined_comments: bool = False
 
 
 Answer = HttpResponse | StreamingResponse | EventsResponse

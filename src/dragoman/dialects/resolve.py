@@ -30,8 +30,8 @@ from dragoman.model.errors import VersionNotSupported
 
 _VERSION = re.compile(r"([0-9]{1,4}\.[0-9]{1,4})(?:\.[0-9]{1,9})?")
 
-_TWICE_ENCODING = "python-httpx/"
-"""The User-Agent prefix of the official Python clients (a2a-sdk 0.3.24, 0.3.26, 1.0.3, 1.3.0): over 0.3's HTTP+JSON
+OFFICIAL_PYTHON = "python-httpx/"
+"""The User-Agent prefix of the official Python clients (a2a-sdk 0.3.24, 0.3.26, 1.0.3, 1.3.0). Over 0.3's HTTP+JSON
 they encode the bytes of a file in base64 twice. So does @a2a-js/sdk 1.0.0-beta.0. Version 1.0.1 and later do not, and
 their requests look the same (docs/compatibility.md).
 """
@@ -162,7 +162,7 @@ CALLS: dict[Mount, tuple[Rule, ...]] = {
 
 
 def _rest_03(facts: RequestFacts) -> Dialect:
-    if not facts.user_agent.startswith(_TWICE_ENCODING):
+    if not facts.user_agent.startswith(OFFICIAL_PYTHON):
         return v03.REST
     return v03.REST_TWICE if facts.version else v03.REST_TWICE_0_3  # a2a-sdk 1.3.0 names 0.3; 0.3.26 names none
 
