@@ -1,7 +1,7 @@
 """A model behind a card: against a real endpoint over HTTP, without a server of ours."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -183,9 +183,10 @@ class Heard(FakeRun):
         super().__init__(Message(message_id="m", role=Role.USER, parts=(Part(text="Hi"),)))
         self.heard = asyncio.Event()
 
-    async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
-        await super().artifact(artifact, append=append, last_chunk=last_chunk)
+    def emit(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> Awaitable[None] | None:
+        waits = super().emit(artifact, append=append, last_chunk=last_chunk)
         self.heard.set()
+        return waits
 
     @property
     def texts(self) -> list[str | None]:
