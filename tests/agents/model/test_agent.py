@@ -145,7 +145,7 @@ async def test_tokens_are_given_out_as_they_come(api: Completions) -> None:
 
 async def test_tokens_within_a_window_are_one_chunk(api: Completions) -> None:
     api.answers(written(*(event(delta(text)) for text in "abcdefgh"), event(delta(finish="stop")), DONE))
-    ran = await asked(model(api.url, coalesce_ms=60_000))
+    ran = await asked(model(api.url, coalesce_ms=2_000))
     assert [chunk.artifact.parts[0].text for chunk in ran.chunks] == ["abcdefgh"]
 
 
