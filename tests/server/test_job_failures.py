@@ -218,10 +218,10 @@ async def test_so_does_every_job_of_a_replica(monkeypatch: pytest.MonkeyPatch, p
 async def test_a_job_that_keeps_failing_is_told_once_and_waits_longer_each_time(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plant = Plant(monkeypatch, SqliteStore, "sweep", float("inf"))
+    Plant(monkeypatch, SqliteStore, "sweep", float("inf"))
     config = Config(port=0, store="memory:", shutdown_grace_s=0.1)
     async with asyncio.timeout(DEADLINE_S), serving(config, [echo]) as url, aiohttp.ClientSession(url) as http:
-        while plant.calls < 3:
+        while (await failures(http))["sweep"] < 3:
             await asyncio.sleep(0.05)
         status, ready = await read(http, "/ready")
         assert status == 200
