@@ -51,7 +51,7 @@ INTERRUPTED_STATUS = 130
 """The exit status after Ctrl-C."""
 
 _UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What the system says of output that does not fit the disk of a file, or the limits of a user."""
+"""The errors of the system for output that does not fit the disk of a file, or the limits of a user."""
 
 _STATUS = {
     Code.USAGE: 2,

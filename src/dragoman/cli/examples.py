@@ -6,7 +6,6 @@ the code (scripts/build_hook.py); an installation from a clone reads those of th
 
 import shlex
 import shutil
-import tempfile
 from fnmatch import fnmatchcase
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -15,6 +14,7 @@ import click
 
 from dragoman.cli.command import Command
 from dragoman.cli.endings import Unusable
+from dragoman.cli.folders import made_whole
 
 FOLDER = "examples"
 
@@ -41,11 +41,9 @@ def examples(folder: str) -> None:
         packaged = files("dragoman") / FOLDER
         with (
             as_file(packaged if packaged.is_dir() else Path(__file__).parents[3] / FOLDER) as source,
-            tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as beside,
+            made_whole(target) as made,
         ):
-            made = Path(beside) / FOLDER
             _copy(source, made)
-            made.rename(target)
     except OSError as error:
         raise Unusable(
             f"FOLDER {folder!r} cannot be made: {error.strerror}: name one in a folder that you may write to"
@@ -54,7 +52,7 @@ def examples(folder: str) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a folder. What is written can be changed, although an installation may be only to read."""
+    """Copy a folder. The copy can be written to, although an installation may be only to read."""
     target.mkdir()
     for entry in source.iterdir():
         if any(fnmatchcase(entry.name, pattern) for pattern in LEFT_OUT):

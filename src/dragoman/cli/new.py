@@ -6,7 +6,6 @@ versions of Dragoman that it runs on. Every project also has the files of `commo
 """
 
 import re
-import tempfile
 from collections.abc import Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -17,6 +16,7 @@ import click
 from dragoman import __version__
 from dragoman.cli.command import Command
 from dragoman.cli.endings import Unusable
+from dragoman.cli.folders import made_whole
 
 TEMPLATES = ("python", "langgraph", "openai", "worker")
 
@@ -54,12 +54,10 @@ def new(name: str, template: str) -> None:
     if target.exists() or target.is_symlink():
         raise Unusable(f"NAME {name!r}: {target} exists: choose another name, or move it away")
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=".") as folder:
-            made = Path(folder) / name
+        with made_whole(target) as made:
             values = {"name": name, "dragoman": _requirement(__version__)}
             for each in (COMMON, template):
                 _write(files("dragoman.cli") / "templates" / each, made, values)
-            made.rename(target)
     except OSError as error:
         raise Unusable(
             f"NAME {name!r} cannot be made here: {error.strerror}: run this in a folder that you may write to"

@@ -307,7 +307,7 @@ class GrpcUpdates:
         self._position = position
         self._flow: GrpcFlow | None = None
         self._came: bytes | GrpcReply | None = None
-        """What has come and was not returned yet."""
+        """The pieces that have come and were not returned yet."""
 
     async def next(self) -> UpdateBatch | None:
         """See `UpdateReader`."""

@@ -1,4 +1,4 @@
-"""What other systems say of themselves, beside what Dragoman does. The rows are those of `comparison.txt`.
+"""The comparison: other systems by their own words, beside Dragoman. The rows are those of `comparison.txt`.
 
 `@ NAME DATE URL` names a source and the date of the copy that was read. `# ` begins a section; a line without
 indentation is the title of a row; below it stands `COLUMN: cell` for each column. `[text](NAME:path)` is a link to a
