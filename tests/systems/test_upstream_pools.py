@@ -211,6 +211,38 @@ async def test_first_tasks_of_a_conversation_that_begin_at_once_have_one_member(
         assert all(one.texts for one in found)
 
 
+class SlowLog:
+    """A log that had no notes when it was read, and answers when it is `released`."""
+
+    def __init__(self, released: asyncio.Event) -> None:
+        self._released = released
+
+    async def note(self, head: TaskHead) -> dict[str, str]:
+        """Nothing."""
+        await self._released.wait()
+        return {}
+
+
+@pytest.mark.parametrize("affinity", ["strict", "prefer"])
+async def test_a_slow_read_of_the_log_leaves_a_conversation_at_its_member(affinity: str) -> None:
+    urls = [f"http://{name}.example/" for name in "abc"]
+    pool = pooled(urls, strategy="round_robin", affinity=affinity).pool
+    log: Any = SharedLog()
+    first = await pool.place_task(head("first", context_id="shared"), log)
+    assert first is not None
+    released = asyncio.Event()
+    slow_log: Any = SlowLog(released)
+    slow = asyncio.create_task(pool.place_task(head("slow", context_id="shared"), slow_log))
+    await asyncio.sleep(0)
+    log.notes.append(first.note)
+    later = await pool.place_task(head("later", context_id="shared"), log)
+    released.set()
+    last = await slow
+    assert later is not None
+    assert last is not None
+    assert last.route is later.route is first.route
+
+
 class SharedLog:
     """The notes of a conversation's tasks, the newest last, as all replicas read them."""
 

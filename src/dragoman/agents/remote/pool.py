@@ -94,7 +94,8 @@ class UpstreamPool:
         self._held: OrderedDict[tuple[str, str], str] = OrderedDict()
         """The members of conversations that stay there."""
         self._begun: OrderedDict[tuple[str, str], str] = OrderedDict()
-        """The members chosen for conversations that no log had: other tasks that begin now may not read of it yet."""
+        """The members of conversations that no log had when they began: tasks that begin beside the first may have read
+        the log before it was noted there."""
 
     def heed(self, switches: Switches) -> None:
         """Give no member that an operator has switched any new task from now on."""
@@ -186,7 +187,7 @@ class UpstreamPool:
         """Choose the member for a task whose conversation is in no log: that of a task of it which begins now, too."""
         begun = self._begun.get((head.owner, head.context_id), "")
         same = self.find_route(UpstreamNotes(member=begun)) if begun else None
-        if same is None or same.faulty or self._held_back(same):
+        if same is None or self._held_back(same) or (same.faulty and not all(route.faulty for route in self.routes)):
             same = self.choose_route(head, "", ())
         if same is not None:
             _keep_member(self._begun, head, same)
@@ -245,9 +246,11 @@ class UpstreamPool:
         notes = read_upstream_notes(await past.note(head))
         if not (notes.member or notes.task):
             return None
-        self._begun.pop((head.owner, head.context_id), None)
-        if self._pool.affinity == "strict" and (route := self.find_route(notes)) is not None:
-            _keep_member(self._held, head, route)
+        if (route := self.find_route(notes)) is not None:
+            if (head.owner, head.context_id) in self._begun:  # for a task whose read of the log began before this one
+                _keep_member(self._begun, head, route)
+            if self._pool.affinity == "strict":
+                _keep_member(self._held, head, route)
         return notes
 
     def _busy(self, place: int) -> int:
