@@ -9,13 +9,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def command(*given: str) -> list[str]:
+def command(*given: str, **variables: str) -> list[str]:
     """The words of the command, which is not run."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "DRAGOMAN"))}
     ran = subprocess.run(
         ["make", "-n", "serve", "CONSOLE_IF_NODE=", *given],
         cwd=ROOT,
-        env=environ,
+        env=environ | variables,
         capture_output=True,
         text=True,
         timeout=60,
@@ -45,3 +45,13 @@ def test_a_server_that_poses_as_another_system_has_no_grpc() -> None:
     assert "--grpc-port" not in command("ARGS=--profile kaos")
     assert "--grpc-port" not in command("DRAGOMAN_PROFILE=kaos")
     assert "--grpc-port" in command("ARGS=--log-level debug")
+
+
+def test_the_first_interpreter_that_is_new_enough_is_tried_once(tmp_path: Path) -> None:
+    tries = tmp_path / "tries"
+    for name, status in (("python3", 1), ("python3.14", 0), ("python3.13", 0)):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} >> "{tries}"\nexit {status}\n')
+        (tmp_path / name).chmod(0o755)
+    words = command(PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert "python3.14" in words
+    assert tries.read_text().split() == ["python3", "python3.14"]
