@@ -1,7 +1,6 @@
 """How commands end: one table of exit statuses, and one shape of errors in JSON."""
 
 import errno
-import io
 import json
 import os
 import subprocess
@@ -17,6 +16,7 @@ from dragoman.cli import main
 from dragoman.cli.command_table import CommandTable
 from dragoman.cli.endings import EXIT_STATUSES, PROGRAM, Code, status_of, unwritten
 from tests.cli.a2a.command import Shell
+from tests.kit.commands import FullDisk
 
 NOBODY = ("--server", "http://127.0.0.1:9")
 
@@ -27,14 +27,6 @@ WRONG = [
     (("admin", "stats", *NOBODY), 3, "A2ACLI_ERR_UNREACHABLE", None),
     (("store", "check", "memory:"), 1, "DRAGOMAN_ERR_FAILED", None),
 ]
-
-
-class FullDisk(io.StringIO):
-    """A file whose disk is full."""
-
-    def write(self, text: str) -> int:
-        """Write nothing."""
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize("form", [("-o", "json"), ("--output=json",)], ids=["-o json", "--output=json"])

@@ -8,6 +8,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from click.testing import Result
 
 from dragoman import Agent
 from dragoman.auth.keys import id_of, matches
+from dragoman.cli import main
 from dragoman.config import Config
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole, KeyLimits, Scope
@@ -24,7 +26,7 @@ from dragoman.store.audit import AuditEntry
 from dragoman.store.keyring import StoredKey
 from dragoman.store.open import note_server
 from dragoman.store.sqlite.connection import InUse, ProcessLock
-from tests.kit.commands import Run
+from tests.kit.commands import FullDisk, Run
 from tests.kit.places import work_on
 from tests.ports import kept_port
 
@@ -201,6 +203,37 @@ def test_a_key_is_revoked_by_its_id_or_by_itself(run: Run) -> None:
     again = run("keys", "revoke", second["id"], "--json")
     assert (json.loads(again.stdout)["id"], json.loads(again.stdout)["changed"]) == (second["id"], False)
     assert all(key.revoked_ms is not None for key in keys())
+
+
+@pytest.mark.parametrize("words", [("create", "bob"), ("rotate", "OLD"), ("create", "bob", "-o", "json")], ids=" ".join)
+def test_no_key_is_made_or_replaced_if_the_output_takes_nothing(
+    run: Run, words: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    old = made(run("keys", "create", "ann", "--json"))["id"]
+    with open("/dev/full", "w") as full, redirect_stdout(full), pytest.raises(SystemExit) as ended:
+        main.main(["keys", *(old if word == "OLD" else word for word in words)], "dragoman")
+    assert ended.value.code == 1
+    assert "the output cannot be written: No space left on device" in capfd.readouterr().err
+    assert [(key.id, key.revoked_ms) for key in keys()] == [(old, None)]
+
+
+@pytest.mark.parametrize(("overlap", "old_is"), [((), "revoked, too"), (("--overlap", "1h"), "still active")])
+def test_a_key_whose_text_is_lost_is_revoked(
+    run: Run, overlap: tuple[str, ...], old_is: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A disk that fills up after the command has looked: the file of this test cannot be looked at."""
+    with redirect_stdout(FullDisk()), pytest.raises(SystemExit):
+        main.main(["keys", "create", "ann"], "dragoman")
+    (lost,) = keys()
+    told = capfd.readouterr().err
+    assert lost.revoked_ms is not None
+    assert f"key {lost.id} is revoked, because its text is lost; it was the first key" in told
+    old = made(run("keys", "create", "ann", "--json"))["id"]
+    with redirect_stdout(FullDisk()), pytest.raises(SystemExit):
+        main.main(["keys", "rotate", old, *overlap], "dragoman")
+    *_, new = keys()
+    assert new.revoked_ms is not None
+    assert f"key {new.id} is revoked, because its text is lost; key {old} is {old_is}\n" in capfd.readouterr().err
 
 
 def test_every_change_is_in_the_audit_trail_once(run: Run) -> None:

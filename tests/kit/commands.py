@@ -3,6 +3,8 @@
 Invariant: a command here sees none of the settings in the environment of the tests but those that it is given.
 """
 
+import errno
+import io
 import json
 import os
 from collections.abc import Callable
@@ -16,6 +18,14 @@ from dragoman.cli import main
 
 Run = Callable[..., Result]
 """Runs `dragoman` with these words, `answer` as its input and further variables. Returns what Click says of it."""
+
+
+class FullDisk(io.StringIO):
+    """A file whose disk is full."""
+
+    def write(self, text: str) -> int:
+        """Write nothing."""
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class Ran(NamedTuple):

@@ -9,6 +9,8 @@ called without a command shows its help.
 import errno
 import io
 import os
+import select
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -52,6 +54,9 @@ INTERRUPTED_STATUS = 130
 
 _UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """The errors of the system for output that does not fit the disk of a file, or the limits of a user."""
+
+OUTPUT_BYTES = 16_384
+"""Room for what a command shows once."""
 
 _STATUS = {
     Code.USAGE: 2,
@@ -135,6 +140,34 @@ def unwritten(error: BaseException) -> str:
     if not isinstance(error, OSError) or error.errno not in _UNWRITTEN or error.filename is not None:
         return ""
     return f"the output cannot be written: {os.strerror(error.errno)}"
+
+
+def check_output() -> None:
+    """Check that stdout takes a text, before a command makes a thing that it shows only once. Raises CommandFailed.
+
+    A disk that fills up later, or a reader that leaves later, is noticed only when the text is written.
+    """
+    try:
+        if sys.stdout is None:  # `>&-`: Python would write nothing, and raise nothing
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        try:
+            out = sys.stdout.fileno()
+        except io.UnsupportedOperation:
+            return  # memory
+        mode = os.fstat(out).st_mode
+        if stat.S_ISREG(mode):
+            disk = os.fstatvfs(out)
+            if disk.f_blocks and (disk.f_bavail if os.geteuid() else disk.f_bfree) * disk.f_frsize < OUTPUT_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        elif stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            reader = select.poll()
+            reader.register(out, select.POLLOUT)
+            if any(event & (select.POLLERR | select.POLLHUP) for _, event in reader.poll(0)):
+                raise OSError(errno.EPIPE, os.strerror(errno.EPIPE))
+        elif stat.S_ISCHR(mode) and not os.isatty(out):
+            os.write(out, b"\n")  # only a write finds out that it is /dev/full
+    except OSError as error:
+        raise CommandFailed(f"the output cannot be written: {error.strerror}") from error
 
 
 def _as_failure(error: Exception) -> CommandFailed | None:

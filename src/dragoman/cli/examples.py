@@ -15,6 +15,7 @@ import click
 from dragoman.cli.command import Command
 from dragoman.cli.endings import Unusable
 from dragoman.cli.folders import made_whole
+from dragoman.cli.program import program
 
 FOLDER = "examples"
 
@@ -48,7 +49,7 @@ def examples(folder: str) -> None:
         raise Unusable(
             f"FOLDER {folder!r} cannot be made: {error.strerror}: name one in a folder that you may write to"
         ) from error
-    click.echo(f"Made {target}. Next: dragoman serve {shlex.quote(f'{target}/agents.py')}")
+    click.echo(f"Made {target}. Next: {program()} serve {shlex.quote(f'{target}/agents.py')}")
 
 
 def _copy(source: Path, target: Path) -> None:

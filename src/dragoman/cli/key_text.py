@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman.cli.admin.server import OPERATOR_KEY_ENV, TaskPlace
 from dragoman.cli.listing import Listing, list_rows
+from dragoman.cli.program import program
 from dragoman.cli.tables import count, second, table
 from dragoman.model.principal import key_owner
 from dragoman.store.path import hide_password
@@ -194,9 +195,9 @@ def _sample_commands(place: TaskPlace, key: "KeyLine", text: str) -> list[str]:
     config = place.config
     base = place.server or config.public_url or noted_server(config.store) or base_url(config)
     if key.role.value == "operator":
-        return [f"{OPERATOR_KEY_ENV}={text} dragoman admin tasks list --server {base}"]
+        return [f"{OPERATOR_KEY_ENV}={text} {program()} admin tasks list --server {base}"]
     if key.role.value == "agent":
-        return [f"dragoman worker MODULE:AGENT --server {base} --key {text}"]
+        return [f"{program()} worker MODULE:AGENT --server {base} --key {text}"]
     header = f"curl -H 'x-api-key: {text}'"
     if key.role.value == "monitor":
         return [f"{header} {base}/metrics"]

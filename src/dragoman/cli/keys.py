@@ -15,7 +15,7 @@ from dragoman.cli.admin.completion import complete_agents, complete_keys
 from dragoman.cli.admin.server import Desk, ServerRefusal, TaskPlace, read_pages, with_server_by_flag
 from dragoman.cli.arguments import age_of, parse_key_id
 from dragoman.cli.command import Group
-from dragoman.cli.endings import Unusable
+from dragoman.cli.endings import CommandFailed, Unusable, check_output
 from dragoman.cli.listing import Listing, lists, rows_text
 from dragoman.cli.tables import json_flag, print_line
 from dragoman.config import agent_id_fault
@@ -181,6 +181,7 @@ def create(
         raise click.UsageError("--role monitor: goes without --one-person, because it reaches no agent")
     if team and AccessRole(role) in TEAMLESS_ROLES:
         raise click.UsageError(f"--role {role}: goes without --team, because {TEAMLESS_ROLES[AccessRole(role)]}")
+    check_output()
     _check_agents(place, agents)
     wanted = KeyRequest(
         name=name,
@@ -296,6 +297,7 @@ def rotate(place: TaskPlace, key_id: str, overlap: str | None, expires: str | No
         expires_s=None if expires is None else _age_s("--expires", expires, EXPIRES_MAX),
     )
     old = parse_key_id(key_id)
+    check_output()
     _show(place, _at_keys(place, lambda desk: desk.answer(ROTATE_KEY, wanted, old), old), as_json)
 
 
@@ -373,16 +375,34 @@ async def _read_key(desk: Desk, key_id: str) -> "tuple[KeyLine, KeyBeginnings]":
 
 
 def _show(place: TaskPlace, issued: "IssuedKey", as_json: bool) -> None:
-    """Show a key that was just made."""
+    """Show a key that was just made. Revokes it, and ends the command, if it cannot be written."""
     from dragoman.cli.key_text import FIRST_KEY, describe_key, public_fields
 
-    if not as_json:
-        click.echo(describe_key(place, issued))
-        return
+    try:
+        if not as_json:
+            click.echo(describe_key(place, issued))
+            return
+        replaced = {} if issued.replaced is None else {"replaced": public_fields(issued.replaced)}
+        print_line({"key": issued.secret, **public_fields(issued.key), **replaced})
+    except OSError as error:
+        raise CommandFailed(f"the output cannot be written: {error.strerror}; {_take_back(place, issued)}") from error
     if issued.first:
         click.echo(FIRST_KEY, err=True)
-    replaced = {} if issued.replaced is None else {"replaced": public_fields(issued.replaced)}
-    print_line({"key": issued.secret, **public_fields(issued.key), **replaced})
+
+
+def _take_back(place: TaskPlace, issued: "IssuedKey") -> str:
+    """Revoke a key whose text nobody has. Returns how the keys stand now."""
+    from dragoman.admin.keys import REVOKE_KEY, RevokeRequest
+
+    key, old = issued.key.id, issued.replaced
+    try:
+        _at_keys(place, lambda desk: desk.answer(REVOKE_KEY, RevokeRequest(force=True), key), key)
+        said = f"key {key} is revoked, because its text is lost"
+    except click.ClickException as failed:
+        said = f"the text of key {key} is lost, and it could not be revoked ({failed.format_message()})"
+    if old is not None:
+        said += f"; key {old.id} is revoked, too" if old.state == "revoked" else f"; key {old.id} is still {old.state}"
+    return said + ("; it was the first key: every caller must send one from now on" if issued.first else "")
 
 
 def _show_fields(key: "KeyLine", **more: object) -> None:

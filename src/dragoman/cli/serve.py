@@ -18,6 +18,7 @@ from dragoman.cli.arguments import complete_files
 from dragoman.cli.command import Command, shared_option
 from dragoman.cli.command_table import collections_paused
 from dragoman.cli.endings import PROGRAM, Unusable
+from dragoman.cli.program import program
 from dragoman.cli.store_commands import CONFIG_ENV, config_fault, config_file
 from dragoman.config import FILE, Config, ConfigError, load, settings
 from dragoman.store.path import hide_password
@@ -212,16 +213,6 @@ def _print(text: str) -> None:
         click.echo(text)
     except OSError:
         show_nothing((sys.stdout.fileno(),))
-
-
-def program() -> str:
-    """Return the word with which a shell in this folder runs this program: its path unless `PATH` has it."""
-    from shutil import which
-
-    called, found = sys.argv[0], which(PROGRAM)
-    if os.path.basename(called) != PROGRAM or not os.path.exists(called):
-        return PROGRAM  # `python -m dragoman`
-    return PROGRAM if found is not None and os.path.samefile(called, found) else shlex.quote(called)
 
 
 def banner(

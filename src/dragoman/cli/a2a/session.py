@@ -23,6 +23,7 @@ from dragoman.cli.a2a.tokens import stored_token
 from dragoman.cli.a2a.wire import DebugLog
 from dragoman.cli.arguments import is_loopback
 from dragoman.cli.endings import INTERRUPTED_STATUS, Code, unwritten
+from dragoman.cli.program import program
 from dragoman.client import BadTls, Connection, FoundCard, Interface, Retries, Timeouts, connect, interfaces
 from dragoman.client.card import beside, binding_of, dialect_of
 from dragoman.client.credentials import redact
@@ -373,7 +374,7 @@ def service_parameters(settings: Settings, agent: str) -> dict[str, str]:
 
 def command_line(settings: Settings, command: str) -> str:
     """Return the exact command to go on with: the agent and everything that is needed, without credentials."""
-    words = ["dragoman", command]
+    words = [program(), command]
     for name in ("agent-card", "dialect", "a2a-version", "ca-cert"):
         value = settings[name]
         if value.text and value.level in (Level.FLAG, Level.ENVIRONMENT):

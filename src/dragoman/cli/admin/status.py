@@ -17,6 +17,7 @@ from dragoman.cli.admin.server import Desk, ServerRefusal, TaskPlace, with_serve
 from dragoman.cli.command import Command
 from dragoman.cli.endings import Code, CommandFailed, sentence
 from dragoman.cli.listing import repeat, repeat_in_place, watch_options
+from dragoman.cli.program import program
 from dragoman.cli.tables import age, count, output, print_json, print_line, printable
 
 if TYPE_CHECKING:
@@ -169,12 +170,12 @@ def find_troubles(state: ServerState, address: str, *, named: bool) -> Iterator[
     """What is wrong on the server at `address`, in this state. Commands name the server if the operator `named` it."""
 
     def run(words: str) -> str:
-        return f"dragoman {words}" + (f" --server {address}" if named else "")
+        return f"{program()} {words}" + (f" --server {address}" if named else "")
 
     stats = state.stats
     if stats.outage is not None:
         yield ServerTrouble(
-            level="fault", what="The store cannot be written", cause=stats.outage, command="dragoman store check"
+            level="fault", what="The store cannot be written", cause=stats.outage, command=f"{program()} store check"
         )
     if stats.silent_replicas:
         yield ServerTrouble(
@@ -203,7 +204,7 @@ def find_troubles(state: ServerState, address: str, *, named: bool) -> Iterator[
                 level="fault",
                 what=f"Agent {agent.id} cannot do all of its work",
                 cause=agent.degraded,
-                command=f"dragoman agents check {agent.id}",
+                command=f"{program()} agents check {agent.id}",
             )
         elif agent.oldest_queued_s is not None and agent.oldest_queued_s > QUEUE_S:
             yield ServerTrouble(
@@ -220,7 +221,7 @@ def find_troubles(state: ServerState, address: str, *, named: bool) -> Iterator[
                 level="fault",
                 what=f"The server of agent {name} is not called" if line.breaker != "closed" else f"Agent {name} fails",
                 cause=line.fault or f"{line.failed} calls to {line.url} have failed since the start",
-                command=f"dragoman agents check {line.agent}",
+                command=f"{program()} agents check {line.agent}",
             )
     if stats.webhook_calls_dead:
         causes = Counter((line.host, line.reason) for line in state.dead).most_common(1)
@@ -265,7 +266,7 @@ def _no_worker(line: "WorkerLine", address: str) -> ServerTrouble:
         level="fault" if line.queued or line.running else "notice",
         what=f"Agent {line.agent} has no worker{waits}",
         cause="no worker of it has called lately",
-        command=f"dragoman worker {line.agent}=MODULE:AGENT --server {address}",
+        command=f"{program()} worker {line.agent}=MODULE:AGENT --server {address}",
     )
 
 

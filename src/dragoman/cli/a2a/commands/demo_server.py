@@ -9,6 +9,7 @@ import click
 
 from dragoman.cli.arguments import EXPOSED, WholeNumber, complete_files, secret_of
 from dragoman.cli.command import Command
+from dragoman.cli.program import program
 
 if TYPE_CHECKING:
     from dragoman.server import ListeningServer
@@ -62,13 +63,13 @@ def demo_server(port: int, api_key: str | None, api_key_file: str | None) -> Non
             lines.append(
                 f"  {agent.profile.id:<{width}}  {base}/agents/{agent.profile.id}  {agent.profile.description}"
             )
-        key = " --api-key KEY" if api_key else ""
+        key, command = " --api-key KEY" if api_key else "", program()
         lines += [
             "",
-            f"Card:    dragoman card get -a {base}",
-            f'Send:    dragoman send -a {base}{key} "Hello!"',
-            f'Stream:  dragoman send -a {base}/agents/counter{key} --stream "5"',
-            f"Chat:    dragoman chat -a {base}/agents/booking{key}",
+            f"Card:    {command} card get -a {base}",
+            f'Send:    {command} send -a {base}{key} "Hello!"',
+            f'Stream:  {command} send -a {base}/agents/counter{key} --stream "5"',
+            f"Chat:    {command} chat -a {base}/agents/booking{key}",
             "",
             "Ctrl-C stops it.",
         ]
