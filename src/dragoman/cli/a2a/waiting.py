@@ -1,11 +1,12 @@
 """Waiting for a task: by its stream where the agent streams, else by asking for its state (a2a-cli §7).
 
 Invariant: a wait ends as soon as the task ends or waits for its caller. A lost stream continues after its last event
-once the agent answers. One that cannot be had, or cannot continue, is replaced by polling.
+once the agent answers. One that cannot be had, or cannot continue, is replaced by polling. Beside one that begins or
+continues and then says nothing, the agent is asked for the state.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
 from msgspec.structs import asdict, replace
@@ -29,6 +30,9 @@ BACKOFF, BACKOFF_MAX = 1.5, 5.0
 
 AWAY_S = 120.0
 """How long an agent may be away while a command waits: long enough for a restart of it, or of its proxy."""
+
+SILENT_S = 10.0
+"""How long a stream may say nothing at its beginning, or after a break, before the agent is asked for the state."""
 
 _NO_STREAM = (UnsupportedOperation, MethodNotFound)
 """Errors of an agent that does not stream, whatever its card says."""
@@ -150,10 +154,61 @@ def outcome_words(state: TaskState | None) -> str:
     return words.get(state, "") if state is not None else ""
 
 
+async def watch_silence(
+    updates: AsyncGenerator[Update, None], doubted: Callable[[], bool], look: Callable[[], Awaitable[Task | None]]
+) -> AsyncGenerator[Update, None]:
+    """Yield the updates of a stream; close it once `look` returns a task, which is then the last update.
+
+    `look` is asked each time that the stream has been silent for SILENT_S while it is `doubted`: an agent may accept
+    the id of an event, and then send nothing that follows. The caller must close this.
+    """
+    async with aclosing(updates):
+        while True:
+            turn = asyncio.ensure_future(anext(updates, None))
+            try:
+                while not turn.done():
+                    await asyncio.wait((turn,), timeout=SILENT_S)
+                    found = None if turn.done() or not doubted() else await look()
+                    if found is not None and not turn.done():
+                        yield found
+                        return
+            finally:
+                if not turn.done():
+                    turn.cancel()
+                    await asyncio.wait((turn,))
+            update = turn.result()
+            if update is None:
+                return
+            yield update
+
+
+def _updates(
+    session: CommandSession, stream: TaskStream, task_id: str = "", *, resumed: bool = False
+) -> AsyncGenerator[Update, None]:
+    """The updates of a stream. The last one is the task in its end, if the stream does not say that.
+
+    A message whose task has no id yet can only be waited for.
+    """
+
+    async def look() -> Task | None:
+        if not (known := task_id or session.task.task_id):
+            return None
+        try:
+            task = await session.connection.get(known)
+        except (A2AError, NoAnswer, HttpRefusal):
+            return None  # the stream will find out as well
+        return task if task.status.state in TERMINAL | INTERRUPTED else None
+
+    def doubted() -> bool:
+        return resumed or stream.resumptions > 0 or stream.fold.status is None
+
+    return watch_silence(stream.updates(), doubted, look)
+
+
 async def _subscribe(session: CommandSession, task_id: str, after: str | None, on_update: OnUpdate | None) -> Task:
     """Follow a task until it ends or waits for its caller: A2A 1.0 keeps a subscription open at a question (§3.1.6)."""
     stream = session.connection.task_stream(Subscribe(id=task_id), after=after)
-    async with aclosing(stream.updates()) as updates:
+    async with aclosing(_updates(session, stream, task_id, resumed=after is not None)) as updates:
         async for update in updates:
             note(session, update)
             if on_update is not None:
@@ -165,7 +220,7 @@ async def _subscribe(session: CommandSession, task_id: str, after: str | None, o
 
 async def _follow(session: CommandSession, stream: TaskStream, on_update: OnUpdate | None) -> Task | Message:
     message: Message | None = None
-    async with aclosing(stream.updates()) as updates:
+    async with aclosing(_updates(session, stream)) as updates:
         async for update in updates:
             note(session, update)
             if isinstance(update, Message):
