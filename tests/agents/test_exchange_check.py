@@ -1,6 +1,5 @@
 """A check of an exchange says what stands in its way, without a caller's token."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from urllib.parse import parse_qs
 
@@ -17,14 +16,15 @@ from dragoman.config import Model, UpstreamCredentials
 from dragoman.engine.api import CheckResult
 from dragoman.model.card import Profile
 from dragoman.net.egress import Egress
-from tests.net.peer import DEADLINE_S, Peer, Script, listening, nobody, says, status
+from tests.kit.waiting import no_hang
+from tests.net.peer import Peer, Script, listening, nobody, says, status
 
 TOKEN = "POST /token"
 
 
 @pytest.fixture
 async def peer() -> AsyncIterator[Peer]:
-    async with asyncio.timeout(DEADLINE_S), listening() as peer:
+    async with no_hang(), listening() as peer:
         yield peer
 
 

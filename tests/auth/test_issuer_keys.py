@@ -11,14 +11,15 @@ from dragoman.auth.tokens import IssuerFault, TokenVerifier, keys_url
 from dragoman.model.errors import Unauthorized, Unavailable
 from dragoman.net.egress import Egress
 from tests.auth.issuer import DISCOVERY, EC, JWKS, OTHER, RSA, Issuer, issuing, jwk, token, verifying
-from tests.net.peer import DEADLINE_S, hangs, listening, raw, says
+from tests.kit.waiting import no_hang
+from tests.net.peer import hangs, listening, raw, says
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
 
 @pytest.fixture
 async def issuer() -> AsyncIterator[Issuer]:
-    async with asyncio.timeout(DEADLINE_S), issuing() as issuer:
+    async with no_hang(), issuing() as issuer:
         yield issuer
 
 

@@ -1,6 +1,5 @@
 """A real server that asks: a token, a certificate and a key at its door, and what everybody else gets there."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from dragoman.model.ids import SystemClock
 from dragoman.net.egress import Egress, HttpReply
 from dragoman.server import serving
 from tests.auth.issuer import AUDIENCE, OTHER, Issuer, issuing, token
-from tests.net.peer import DEADLINE_S
+from tests.kit.waiting import no_hang
 
 SEND = (
     b'{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":'
@@ -30,7 +29,7 @@ SEND = (
 
 @pytest.fixture
 async def issuer() -> AsyncIterator[Issuer]:
-    async with asyncio.timeout(DEADLINE_S), issuing() as issuer:
+    async with no_hang(), issuing() as issuer:
         issuer.clock.ms = SystemClock().now_ms()  # the server's
         yield issuer
 

@@ -21,6 +21,7 @@ from dragoman.model.task import TaskHead, TaskState, TaskStatus
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
 from tests.bindings.conftest import DEADLINE_S, HEAD, NOW, RECORD
+from tests.kit.waiting import no_hang
 
 ANNA = Principal("anna", scopes=frozenset({Scope.CANCEL}))
 KEY = ("anna", new_id())
@@ -118,7 +119,7 @@ async def replicas(line: Line | None = None) -> AsyncIterator[tuple[Store, Sessi
     )
     running = [asyncio.create_task(sessions.run()) for sessions in (one, other)]
     try:
-        async with asyncio.timeout(DEADLINE_S):
+        async with no_hang():
             yield store, one, other
     finally:
         for task in running:

@@ -1,6 +1,5 @@
 """Teams at a server: who is in one, what its members reach, share and use up, and what others see of it: nothing."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from dragoman.store.members import TeamMembers
 from tests.auth.issuer import AUDIENCE, Issuer, issuing, token
 from tests.kit.agents import asking, echoing
 from tests.kit.places import V1, add_key, beside, calling, quick, sqlite_url
-from tests.kit.waiting import DEADLINE_S
+from tests.kit.waiting import no_hang
 
 TEAMS = (
     TeamEntry(id="apart", agents=("ask",)),
@@ -82,7 +81,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     store = sqlite_url(tmp_path)
     async with beside(store) as opened:
         keys = {who: (await add_key(opened, who.partition("@")[0], team=team))[1] for who, team in MEMBERS.items()}
-    async with asyncio.timeout(DEADLINE_S), issuing() as issuer:
+    async with no_hang(), issuing() as issuer:
         issuer.clock.ms = SystemClock().now_ms()
         config = quick(store=store, teams=TEAMS, jwt_issuer=issuer.url, jwt_audience=AUDIENCE)
         async with serving(config, [asking(), echoing()]) as url, calling(url) as http:

@@ -1,6 +1,5 @@
 """`connect` against a server of our own over both bindings: what is asked comes back as values of the model."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -19,7 +18,7 @@ from dragoman.model.updates import ArtifactUpdate, StatusUpdate
 from dragoman.net.egress import Egress
 from dragoman.server import serving
 from tests.kit.values import text_of
-from tests.net.peer import DEADLINE_S
+from tests.kit.waiting import no_hang
 from tests.spec.agents import Gates, house
 
 CONFIG = Config(
@@ -45,7 +44,7 @@ async def url(gates: Gates) -> AsyncIterator[str]:
 
 @pytest.fixture(params=["JSONRPC", "HTTP+JSON"])
 async def agent(request: pytest.FixtureRequest, url: str) -> AsyncIterator[Connection]:
-    async with asyncio.timeout(DEADLINE_S), connect(f"{url}/agents/script", binding=request.param) as agent:
+    async with no_hang(), connect(f"{url}/agents/script", binding=request.param) as agent:
         assert (agent.interface.binding, agent.interface.dialect) == (request.param, "1.0")
         yield agent
 

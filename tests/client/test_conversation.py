@@ -17,6 +17,7 @@ from dragoman.model.message import Artifact, Message, Role
 from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.model.updates import StatusUpdate
 from dragoman.server import serving
+from tests.kit.waiting import no_hang
 from tests.net.peer import DEADLINE_S, Asked, listening, says
 from tests.spec.agents import Gates, house
 
@@ -31,7 +32,7 @@ async def url() -> AsyncIterator[str]:
 
 @pytest.fixture
 async def agent(url: str) -> AsyncIterator[Connection]:
-    async with asyncio.timeout(DEADLINE_S), connect(f"{url}/agents/script") as agent:
+    async with no_hang(), connect(f"{url}/agents/script") as agent:
         yield agent
 
 

@@ -16,7 +16,8 @@ from dragoman.client.errors import NoToken
 from dragoman.kaos import AgentUnavailable, RemoteAgent
 from dragoman.net.egress import Egress
 from dragoman.net.errors import BadUrl
-from tests.net.peer import DEADLINE_S, Asked, Peer, Script, hangs, listening, nobody, raw, result, says, status
+from tests.kit.waiting import no_hang
+from tests.net.peer import Asked, Peer, Script, hangs, listening, nobody, raw, result, says, status
 from tests.store.cases.bench import SetClock
 
 TOKEN, API = "POST /token", "POST /api"
@@ -25,7 +26,7 @@ SECRET = "s3cret/+ %ü"
 
 @pytest.fixture
 async def peer() -> AsyncIterator[Peer]:
-    async with asyncio.timeout(DEADLINE_S), listening() as peer:
+    async with no_hang(), listening() as peer:
         peer.scripts = {TOKEN: gives("t1"), API: says({})}
         yield peer
 

@@ -50,6 +50,7 @@ from dragoman.model.updates import ArtifactUpdate, StatusUpdate
 from dragoman.server import serving
 from tests.client.cutting import cutting
 from tests.client.test_transport import CARD_PATH, Time
+from tests.kit.waiting import no_hang
 from tests.net.grpc_peer import GrpcPeer, headers, loop_of_module, serving_grpc, speaking_http2
 from tests.net.peer import DEADLINE_S, Peer, Script, listening, says
 from tests.ports import kept_port
@@ -69,7 +70,7 @@ WORKING = pb.Task(id="t", context_id="c", status=pb.TaskStatus(state=pb.TASK_STA
 
 @pytest.fixture
 async def peer() -> AsyncIterator[GrpcPeer]:
-    async with asyncio.timeout(DEADLINE_S), serving_grpc() as peer:
+    async with no_hang(), serving_grpc() as peer:
         yield peer
 
 

@@ -24,8 +24,8 @@ from dragoman.client.token_exchange import (
 )
 from dragoman.model.ids import SystemClock
 from dragoman.net.egress import Egress, HttpReply
-from tests.kit.waiting import until
-from tests.net.peer import DEADLINE_S, Peer, Script, listening, says, status
+from tests.kit.waiting import no_hang, until
+from tests.net.peer import Peer, Script, listening, says, status
 from tests.soak import times
 from tests.store.cases.bench import SetClock
 
@@ -48,7 +48,7 @@ def subject(**claims: Any) -> SubjectToken:
 
 @pytest.fixture
 async def peer() -> AsyncIterator[Peer]:
-    async with asyncio.timeout(DEADLINE_S), listening() as peer:
+    async with no_hang(), listening() as peer:
         peer.scripts = {TOKEN: gives("t1"), API: says({})}
         yield peer
 

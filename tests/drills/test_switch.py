@@ -20,12 +20,12 @@ from dragoman.model.principal import AccessRole
 from tests.drills.cluster import ReplicaProcess
 from tests.drills.drill import ALLOWED
 from tests.kit.places import add_keys, beside
+from tests.kit.waiting import no_hang
 from tests.nats import NatsServer
 from tests.soak import SOAK, times
 
 pytestmark = [pytest.mark.slow, pytest.mark.drill]
 
-DEADLINE_S = 120.0
 STREAMS = times(2, 40)
 """At each replica."""
 
@@ -115,7 +115,7 @@ async def floor(folder: Path, store: str, bus: str) -> AsyncIterator[Floor]:
     ]
     try:
         await asyncio.gather(*(replica.start() for replica in replicas))
-        async with asyncio.timeout(DEADLINE_S), aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+        async with no_hang(), aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
             yield Floor(replicas, keys, http)
     finally:
         await asyncio.gather(*(replica.kill() for replica in replicas if replica.process is not None))

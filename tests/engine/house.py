@@ -42,6 +42,7 @@ from dragoman.store.open import open_store
 from dragoman.store.replicas import ReplicaFenced
 from dragoman.telemetry.job_group import JobGroup
 from tests.kit.switches import put_switch
+from tests.kit.waiting import no_hang
 from tests.store.cases.engines import CutReplicas, Unacknowledged
 
 DEADLINE_S = 60.0
@@ -403,7 +404,7 @@ async def house(
         for workers in worker_agents(agents).values():
             workers.leases.serve(engine.worker_tasks)
         here = House(engine, store, clock, records)
-        async with asyncio.timeout(3 * DEADLINE_S), asyncio.TaskGroup() as group:
+        async with no_hang(), asyncio.TaskGroup() as group:
             await engine.start(JobGroup(group))
             try:
                 yield here

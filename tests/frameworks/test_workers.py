@@ -16,11 +16,11 @@ from dragoman.client import connect
 from dragoman.model.task import Task, TaskState
 from tests.frameworks.completions import Answer, Call, Completions, completions
 from tests.kit.values import text_of
+from tests.kit.waiting import no_hang
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "frameworks"
 DRAGOMAN = Path(sys.executable).parent / "dragoman"
-DEADLINE_S = 180.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer]
 
@@ -67,7 +67,7 @@ async def nine(folder: Path, model: Completions) -> AsyncIterator[str]:
     """The server of the example and its workers; the URL, once all of those are at work that can be."""
     expected = {agent for agent in IDS if there(agent)}
     async with (
-        asyncio.timeout(DEADLINE_S),
+        no_hang(),
         process(
             DRAGOMAN,
             "serve",

@@ -11,15 +11,14 @@ import pytest
 from dragoman import Reject
 from dragoman.kaos import LocalTaskManager, Task, TaskManager, TaskState
 from tests.kit.threads import running_threads
-
-DEADLINE_S = 60.0
+from tests.kit.waiting import no_hang
 
 
 @pytest.fixture(autouse=True)
 async def nothing_is_left() -> AsyncIterator[None]:
     """No thread and no asyncio task survives a test's managers."""
     threads = running_threads()
-    async with asyncio.timeout(DEADLINE_S):
+    async with no_hang():
         yield
     assert {task for task in asyncio.all_tasks() if task.get_name() == "kaos tasks"} == set()
     assert running_threads() <= threads

@@ -1,6 +1,5 @@
 """RemoteAgent: which way it goes, when it takes the other, and when it must not."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 from dragoman.kaos import AgentTimedOut, AgentUnavailable, RemoteAgent, RemoteAgentError, TaskFailed
 from dragoman.net.egress import Egress
 from dragoman.net.errors import BadUrl
+from tests.kit.waiting import no_hang
 from tests.net.peer import DEADLINE_S, Peer, Script, hangs, listening, nobody, raw, result, says, status
 
 CARD, RPC, CHAT = "GET /.well-known/agent.json", "POST /", "POST /v1/chat/completions"
@@ -34,7 +34,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 @pytest.fixture
 async def peer() -> AsyncIterator[Peer]:
     """An agent that works over both."""
-    async with asyncio.timeout(DEADLINE_S), listening() as peer:
+    async with no_hang(), listening() as peer:
         peer.scripts = {CARD: says(KAOS_CARD), RPC: result(TASK), CHAT: says(COMPLETION)}
         yield peer
 

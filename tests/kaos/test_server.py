@@ -1,6 +1,5 @@
 """RemoteAgent and Dragoman's own server, over both ways."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -9,8 +8,8 @@ from dragoman import Agent, Context
 from dragoman.config import Config
 from dragoman.kaos import RemoteAgent, TaskFailed
 from dragoman.server import serving
+from tests.kit.waiting import no_hang
 
-DEADLINE_S = 60.0
 CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.2, profile="kaos")
 
 
@@ -30,7 +29,7 @@ def echo() -> Agent:
 
 @pytest.fixture
 async def url() -> AsyncIterator[str]:
-    async with asyncio.timeout(DEADLINE_S), serving(CONFIG, [echo()]) as url:
+    async with no_hang(), serving(CONFIG, [echo()]) as url:
         yield url
 
 

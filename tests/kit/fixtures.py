@@ -1,6 +1,5 @@
 """Fixtures that many modules have. `tests/conftest.py` takes them in, so that a test has them by their names alone."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from dragoman.model.ids import SystemClock
 from dragoman.net.egress import Egress
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
-from tests.kit.waiting import DEADLINE_S
+from tests.kit.waiting import no_hang
 from tests.net.peer import Peer, listening
 from tests.spec.agents import Gates
 
@@ -24,7 +23,7 @@ def url(tmp_path: Path) -> str:
 @pytest.fixture
 async def peer() -> AsyncIterator[Peer]:
     """Another server, which answers what the test says."""
-    async with asyncio.timeout(DEADLINE_S), listening() as peer:
+    async with no_hang(), listening() as peer:
         yield peer
 
 

@@ -8,7 +8,8 @@ import pytest
 from dragoman.net.address import Guard
 from dragoman.net.egress import Egress
 from dragoman.net.errors import AddressRefused, Broken, TimedOut, TooLarge, Unreachable
-from tests.net.peer import DEADLINE_S, Asked, Peer, hangs, nobody, raw, says
+from tests.kit.waiting import no_hang
+from tests.net.peer import Asked, Peer, hangs, nobody, raw, says
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
@@ -45,7 +46,7 @@ async def watched() -> AsyncIterator[Watched]:
     watched = Watched()
     server = await asyncio.start_server(watched.serve, "127.0.0.1", 0)
     watched.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-    async with asyncio.timeout(DEADLINE_S), server:
+    async with no_hang(), server:
         yield watched
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from dragoman.net.egress import Egress, Flow
 from dragoman.net.errors import Broken
+from tests.kit.waiting import no_hang
 from tests.net.lines import Line, speaking
 from tests.net.peer import listening
 
@@ -38,7 +39,7 @@ class Speaker:
 
 @asynccontextmanager
 async def heard(speaker: Speaker) -> AsyncIterator[Flow]:
-    async with asyncio.timeout(DEADLINE_S), listening() as peer:
+    async with no_hang(), listening() as peer:
         peer.scripts["GET /"] = speaker
         egress = Egress()
         try:

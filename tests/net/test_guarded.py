@@ -11,6 +11,7 @@ from dragoman.net.address import Guard, Resolver, parse_address
 from dragoman.net.egress import Egress, Poster
 from dragoman.net.errors import AddressRefused, BadUrl, EgressError, Unreachable
 from dragoman.net.target import Target, target
+from tests.kit.waiting import no_hang
 from tests.net.hostile import INWARD, NAMES, ODD
 from tests.net.nameserver import Nameserver, answering
 from tests.net.peer import DEADLINE_S, Peer, hangs, listening, says
@@ -34,7 +35,7 @@ async def trap() -> AsyncIterator[Trap]:
         trap.came += 1
         writer.close()
 
-    async with asyncio.timeout(DEADLINE_S), await asyncio.start_server(connected, "0.0.0.0", 0) as server:
+    async with no_hang(), await asyncio.start_server(connected, "0.0.0.0", 0) as server:
         trap.port = server.sockets[0].getsockname()[1]
         try:
             other = await asyncio.start_server(connected, "::1", trap.port)

@@ -16,6 +16,7 @@ from dragoman.net.egress import Egress
 from dragoman.net.errors import BadUrl, Broken, Unreachable
 from dragoman.net.exchange import HttpAnswer
 from tests.certificates import Authority
+from tests.kit.waiting import no_hang
 from tests.net.lines import NO_CONTENT, Line, Lines, obliging, speaking
 from tests.net.peer import DEADLINE_S
 
@@ -27,7 +28,7 @@ END = b"0\r\n\r\n"
 @pytest.fixture
 async def egress() -> AsyncIterator[Egress]:
     egress = Egress()
-    async with asyncio.timeout(DEADLINE_S):
+    async with no_hang():
         yield egress
     await egress.close()
 

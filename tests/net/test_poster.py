@@ -18,6 +18,7 @@ from dragoman.net.egress import HttpReply, Poster
 from dragoman.net.errors import AddressRefused, BadUrl, Broken, EgressError, TimedOut, Unreachable, Unresolved
 from dragoman.net.target import target
 from tests.certificates import Authority
+from tests.kit.waiting import no_hang
 from tests.net.lines import NO_CONTENT, Line, Lines, obliging, silent_port, speaking
 from tests.net.peer import DEADLINE_S, Peer, hangs, nobody
 
@@ -42,7 +43,7 @@ class Names:
 async def posting(names: Names | None = None, **settings: object) -> AsyncIterator[Poster]:
     poster = Poster(lambda address: None, names or Names(), **settings)  # type: ignore[arg-type]
     try:
-        async with asyncio.timeout(DEADLINE_S):
+        async with no_hang():
             yield poster
     finally:
         await poster.close()

@@ -10,13 +10,14 @@ import uvloop
 
 from dragoman.net.address import ADDRESSES_MAX, Resolver
 from dragoman.net.errors import Unresolved
+from tests.kit.waiting import no_hang
 from tests.net.nameserver import Nameserver, answering
 from tests.net.peer import DEADLINE_S
 
 
 @pytest.fixture
 async def names() -> AsyncIterator[Nameserver]:
-    async with asyncio.timeout(DEADLINE_S), answering() as names:
+    async with no_hang(), answering() as names:
         yield names
 
 

@@ -15,6 +15,7 @@ from dragoman.store.api import StoreError, StoreFull
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Due, Lane, Outbox
 from dragoman.telemetry.job_group import JobGroup
+from tests.kit.waiting import no_hang
 from tests.push.receiver import Receiver, receiving
 from tests.push.rig import DEADLINE_S, FORM, QUICK, delivery, rig
 
@@ -26,7 +27,7 @@ PATIENT = replace(QUICK, attempt_s=DEADLINE_S, first_s=DEADLINE_S)
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
-    async with asyncio.timeout(3 * DEADLINE_S), receiving() as receiver:
+    async with no_hang(), receiving() as receiver:
         yield receiver
 
 

@@ -19,6 +19,7 @@ from dragoman.config import Config
 from dragoman.server import StartError, serving
 from tests.bindings.mcp_client import BOTH
 from tests.grpc_callers import CONFIG, drain, grpc_served, one_loop, refusal
+from tests.kit.waiting import no_hang
 
 __all__ = ["one_loop"]
 
@@ -69,7 +70,7 @@ async def site(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[aiohttp.C
     path = tmp_path / "access.log"
     config = replace(CONFIG, access_log="json", access_log_file=str(path), api_key=KEY, **settings)
     async with (
-        asyncio.timeout(DEADLINE_S),
+        no_hang(),
         serving(config, [poet]) as url,
         aiohttp.ClientSession(url, headers=HEADERS) as http,
     ):

@@ -1,6 +1,5 @@
 """Our client and our server, in every dialect that both have: told which, or found by the card at each mount."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -16,7 +15,8 @@ from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 from dragoman.server import serving
 from dragoman.testing import agents
 from tests.kit.values import text_of
-from tests.systems.conftest import DEADLINE_S, HOOK, Site
+from tests.kit.waiting import no_hang
+from tests.systems.conftest import HOOK, Site
 
 KEY = "a-key-of-the-tests-0123456789"
 
@@ -64,7 +64,7 @@ def ways(chosen: list[Way]) -> pytest.MarkDecorator:
 @pytest.fixture
 async def agent(served: Site, way: Way) -> AsyncIterator[Connection]:
     told = None if way.found else way.dialect
-    async with asyncio.timeout(DEADLINE_S), connect(served.url + way.path, binding=way.binding, dialect=told) as agent:
+    async with no_hang(), connect(served.url + way.path, binding=way.binding, dialect=told) as agent:
         assert (agent.interface.dialect, agent.interface.binding) == (way.dialect, way.binding)
         assert (agent.card is not None) == way.found
         yield agent

@@ -34,7 +34,7 @@ from tests.agents.model.completions import Answering, Completions, called, compl
 from tests.auth.exchanging import ExchangingIssuer, claims_of, exchanging
 from tests.kit.places import asked, beside, quick, sqlite_url
 from tests.kit.values import text_of, told_by
-from tests.kit.waiting import DEADLINE_S
+from tests.kit.waiting import DEADLINE_S, no_hang
 from tests.kit.web import web_site
 from tests.net.peer import nobody
 from tests.spec.agents import Gates
@@ -46,7 +46,7 @@ SECRET = "the-servers-own-secret"
 
 @pytest.fixture
 async def issuer() -> AsyncIterator[ExchangingIssuer]:
-    async with asyncio.timeout(DEADLINE_S), exchanging() as issuer:
+    async with no_hang(), exchanging() as issuer:
         yield issuer
 
 

@@ -25,6 +25,7 @@ from tests.agents.mcp.peer import PYTHON, SCRIPT, at, call, listening, tools
 from tests.agents.mcp.test_newer import listening as newer_listening
 from tests.kit.processes import serving_process
 from tests.kit.values import text_of
+from tests.kit.waiting import no_hang
 from tests.kit.web import web_site
 from tests.ports import kept_port
 
@@ -97,7 +98,7 @@ def start(endpoint: str, tmp_path: Path) -> Start:
         (tmp_path / "dragoman.toml").write_text(text)
         config: Config = load(tmp_path / "dragoman.toml", {}, {})
         agents: list[Runner] = load_agents(config.agents, (), None)
-        async with asyncio.timeout(DEADLINE_S), client(agents, config=replace(CONFIG, store=store)) as connection:
+        async with no_hang(), client(agents, config=replace(CONFIG, store=store)) as connection:
             yield connection
 
     return started

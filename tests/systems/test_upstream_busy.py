@@ -16,8 +16,9 @@ from dragoman.engine.api import Runner
 from dragoman.server import serving
 from tests.agents.model.completions import completions, refused, said
 from tests.agents.model.test_agent import model
+from tests.kit.waiting import no_hang
 from tests.kit.web import web_site
-from tests.systems.test_upstream import CONFIG, DEADLINE_S, partner
+from tests.systems.test_upstream import CONFIG, partner
 
 Json = dict[str, Any]
 _numbers = itertools.count(1)
@@ -75,7 +76,7 @@ class Caller:
 
 @asynccontextmanager
 async def caller(agent: Runner) -> AsyncIterator[Caller]:
-    async with asyncio.timeout(DEADLINE_S), serving(CONFIG, [agent]) as url, aiohttp.ClientSession() as http:
+    async with no_hang(), serving(CONFIG, [agent]) as url, aiohttp.ClientSession() as http:
         yield Caller(http, url)
 
 

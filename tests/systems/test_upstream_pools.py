@@ -27,7 +27,7 @@ from tests.kit.agents import echoing
 from tests.kit.loopback import listening
 from tests.kit.places import asked
 from tests.kit.values import head, text_of
-from tests.kit.waiting import until
+from tests.kit.waiting import no_hang, until
 from tests.ports import kept_port
 from tests.systems.test_upstream_tree import Front
 
@@ -73,7 +73,7 @@ class Upstream(Struct):
 @asynccontextmanager
 async def upstreams(*names: str) -> AsyncIterator[list[Upstream]]:
     """Servers with these names, each behind a proxy."""
-    async with AsyncExitStack() as stack, asyncio.timeout(DEADLINE_S):
+    async with AsyncExitStack() as stack, no_hang():
         found = []
         for name in names:
             one = Upstream(name)

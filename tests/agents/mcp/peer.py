@@ -16,6 +16,7 @@ from dragoman.agents.tools import ToolPending, ToolResult
 from dragoman.model.message import Message, Part, Role
 from dragoman.telemetry.job_group import JobGroup
 from dragoman.testing.run import FakeRun
+from tests.kit.waiting import no_hang
 
 ROOT = Path(__file__).parents[3]
 PYTHON = Path(os.environ.get("DRAGOMAN_PEER_MCP", ROOT / ".venv-mcp" / "bin" / "python"))
@@ -57,7 +58,7 @@ def program(*words: str) -> Reach:
 async def tools(*grants: McpGrant) -> AsyncIterator[McpTools]:
     """The tools of servers, open; none of what they began is left when the block ends."""
     made = McpTools(grants)
-    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+    async with no_hang(), asyncio.TaskGroup() as group:
         await made.open(JobGroup(group))
         try:
             yield made

@@ -22,10 +22,10 @@ from dragoman.net.egress import Egress
 from dragoman.server import serving
 from dragoman.testing.loopback import CONFIG
 from tests.kit.agents import hired
+from tests.kit.waiting import no_hang
 from tests.kit.workers import WorkerDoor
 from tests.soak import times
 
-DEADLINE_S = 60.0
 NEVER_S = 1000.0
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ async def site(tmp_path: Path, **settings: Any) -> AsyncIterator[WorkerDoor]:
     """A server whose agent `far` is done by workers, and a door for them."""
     config = replace(CONFIG, store=f"sqlite:///{tmp_path / 'store.db'}", **settings)
     async with (
-        asyncio.timeout(DEADLINE_S),
+        no_hang(),
         serving(config, [hired("far", lease_s=NEVER_S)]) as url,
         aiohttp.ClientSession(url) as http,
     ):

@@ -5,7 +5,6 @@ row here fails a test, whose message says what to write. Each row is tried with 
 `theirs` has, and the answer is compared with that about something that does not exist, byte by byte.
 """
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -32,7 +31,7 @@ from dragoman.model.principal import AccessRole
 from tests.bindings.admin.test_feeds import STREAM
 from tests.kit.agents import asking, hired
 from tests.kit.places import LOOPBACK, V1, add_key, beside, server, sqlite_url
-from tests.kit.waiting import DEADLINE_S
+from tests.kit.waiting import no_hang
 
 Gets = Literal["own", "filtered", "refused"]
 
@@ -380,7 +379,7 @@ async def house(tmp_path: Path) -> AsyncIterator[tuple[House, Team, Team]]:
             key_id, _ = await add_key(opened, "ci", team=team.id)
             made.append((team.id, operator, member, key_id))
     async with (
-        asyncio.timeout(DEADLINE_S),
+        no_hang(),
         server(
             asking("ask"), asking("other"), hired("errand"), store=store, teams=teams, budgets=BUDGETS, **LOOPBACK
         ) as http,

@@ -25,9 +25,8 @@ from dragoman.store.api import (
 from dragoman.store.open import open_store
 from tests.drills import proxy
 from tests.drills.proxy import Proxy
+from tests.kit.waiting import no_hang
 from tests.store.cases.bench import START_MS, by_run, chunk, ending, loaded, new_task, seqs
-
-PATIENCE_S = 60.0
 
 WHOLE = 1 << 30
 
@@ -46,7 +45,7 @@ async def behind_proxy(postgres_url: str, *, connections: int) -> AsyncIterator[
         store = open_store(url, SystemClock())
         await store.open("h1")
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with no_hang():
                 yield store, cutting
         finally:
             cutting.heal()

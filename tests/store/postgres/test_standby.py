@@ -21,6 +21,7 @@ from dragoman.store.replicas import Heartbeat
 from dragoman.telemetry.job_group import JobGroup
 from tests.engine.house import Fragile, House, StandingClock, text_of
 from tests.engine.replicas import Stage
+from tests.kit.waiting import no_hang
 from tests.ports import kept_port
 from tests.postgres import END_SESSIONS, PostgresServer
 
@@ -49,7 +50,7 @@ async def serving(url: str, stage: Stage) -> AsyncIterator[House]:
     settings = EngineSettings(poll_s=0.2, claim_s=0.2, retry_s=0.05)
     engine = Engine(store, {agent.profile.id: agent}, clock=store.clock, settings=settings, holder="h1")
     try:
-        async with asyncio.timeout(2 * DEADLINE_S), asyncio.TaskGroup() as group:
+        async with no_hang(), asyncio.TaskGroup() as group:
             await engine.start(JobGroup(group))
             yield House(engine, Fragile(store), StandingClock())
             await engine.drain(1)

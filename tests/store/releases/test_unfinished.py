@@ -23,11 +23,11 @@ from dragoman.model.card import Profile
 from dragoman.server import serving
 from dragoman.store.postgres.database.migrations import migrations as postgres_migrations
 from dragoman.store.sqlite.schema import migrations as sqlite_migrations
+from tests.kit.waiting import no_hang
 from tests.postgres import PostgresServer
 from tests.store.releases.unfinished_agents import desk, lead
 
 HERE = Path(__file__).parent
-DEADLINE_S = 60.0
 
 KEPT: dict[str, Any] = dict.fromkeys(("task_retention", "log_retention", "waiting_retention", "audit_retention"))
 ATTEMPTS = "SELECT count(*), sum(attempts) FROM {}deliveries"
@@ -65,7 +65,7 @@ async def served(store: str) -> AsyncIterator[Site]:
     config = Config(port=0, store=store, shutdown_grace_s=0.1, push_allowed_hosts=("127.0.0.1",), **KEPT)
     profile = Profile(id="hands", name="hands", description="Works", version="1", skills=())
     async with (
-        asyncio.timeout(DEADLINE_S),
+        no_hang(),
         serving(config, [WorkerAgent(profile, queues=True), desk, lead]) as url,
         aiohttp.ClientSession(url, headers={"A2A-Version": "1.0"}) as http,
     ):
