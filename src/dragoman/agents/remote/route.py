@@ -60,7 +60,19 @@ class UpstreamRoute:
     operators. `member` is None if the agent has one upstream.
     """
 
-    __slots__ = ("_group", "_watching", "access", "busy", "contexts", "endpoint", "health", "label", "member", "name")
+    __slots__ = (
+        "_group",
+        "_watching",
+        "access",
+        "busy",
+        "contexts",
+        "endpoint",
+        "health",
+        "label",
+        "left",
+        "member",
+        "name",
+    )
 
     def __init__(
         self,
@@ -83,6 +95,8 @@ class UpstreamRoute:
         probes = None if member is None else Probes(member.probe_s, member.chance)
         self.endpoint = UpstreamEndpoint(self.label, self.access, self.health, probes)
         self.contexts = Contexts()
+        self.left = 0
+        """How many sends await their answer although their task was canceled."""
         self._group: JobGroup | None = None
         self._watching: asyncio.Task[None] | None = None
 

@@ -47,7 +47,10 @@ HISTORY_MAX = 50
 """The most earlier messages of the conversation that go with one over chat completions."""
 
 STOP_S = 5.0
-"""Seconds that an upstream may take to name, or to cancel, a task that nobody here runs any more."""
+"""Seconds that an upstream may take to cancel a task that nobody here runs any more."""
+
+LEFT_MAX = 100
+"""The most sends to one upstream whose answer is awaited for long although their task was canceled."""
 
 
 class UpstreamTask:
@@ -415,7 +418,7 @@ class UpstreamTask:
         try:
             return await first
         except BaseException:
-            if not (first.left and self._route.run_beside(_cancel_once_named(first, stream, connection, self._route))):
+            if not (first.left and self._route.run_beside(cancel_once_named(first, stream, connection, self._route))):
                 first.close()
                 stream.close()
             raise
@@ -652,20 +655,29 @@ def _cause_of(ended: Ended) -> exchange.CallError | None:
     return cause if isinstance(cause, A2AError | NoAnswer | PeerError) else None
 
 
-async def _cancel_once_named(
+async def cancel_once_named(
     first: FirstWait[list[Update] | None], stream: TaskStream, connection: Connection, route: UpstreamRoute
 ) -> None:
+    """Cancel the upstream's task once the upstream names it, within `answer_s` of the agent.
+
+    The timeouts of the send have ended with the run, so this one bounds all that is left of it. An upstream at which
+    many sends wait gets STOP_S: callers could send and cancel without end.
+    """
+    patience_s = route.access.timeouts.answer_s if route.left < LEFT_MAX else STOP_S
+    route.left += 1
     try:
-        async with asyncio.timeout(STOP_S):
+        async with asyncio.timeout(patience_s):
             batch = await first.rest()
             while batch is not None and not stream.fold.task_id:
                 batch = await stream.next()
-            if task_id := stream.fold.task_id:
-                stream.close()
+        if task_id := stream.fold.task_id:
+            stream.close()
+            async with asyncio.timeout(STOP_S):
                 await connection.cancel(task_id)
     except TimeoutError:
         log.info("upstream %s: a task that was canceled here was not canceled there in time", route.label)
     except (A2AError, NoAnswer, PeerError) as error:
         log.info("upstream %s: a task that was canceled here: %s", route.label, route.access.describe(error))
     finally:
+        route.left -= 1
         stream.close()
