@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
+from dragoman.agents.remote.health import RETRY_S_MAX
 from dragoman.model.errors import Unavailable
 from dragoman.model.task import TaskState
 from dragoman.model.updates import StatusUpdate
@@ -84,7 +85,7 @@ async def test_sends_are_taken_again_once_the_card_can_be_read_again(gates: Gate
     try:
         with pytest.raises(Unavailable) as refused:
             await asked(connection, "hello")
-        assert refused.value.retry_after_s == 300
+        assert refused.value.retry_after_s == RETRY_S_MAX + 1
         assert agent.offline
         async with serving(replace(CONFIG, port=port), house(gates)):
             await until(lambda: not agent.offline)

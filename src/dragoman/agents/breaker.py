@@ -64,9 +64,10 @@ class Breaker:
             return left
         return self._pause_s / 10 if self._trial_running else 0.0
 
-    def refusal(self, agent_id: str) -> Unavailable:
-        """The error for a send to an agent whose calls are held back."""
-        return Unavailable(f"agent {agent_id!r} cannot be reached at present: try again", int(self.wait_s) + 1)
+    def refusal(self, agent_id: str, retry_s_max: float = PAUSE_S_MAX) -> Unavailable:
+        """The error for a send to an agent whose calls are held back. It names no longer time than `retry_s_max`."""
+        retry_s = int(min(self.wait_s, retry_s_max)) + 1
+        return Unavailable(f"agent {agent_id!r} cannot be reached at present: try again", retry_s)
 
     @property
     def _trial_running(self) -> bool:

@@ -257,7 +257,7 @@ class UpstreamAdmission:
                 route.health.rest(failures.asked_s(error))
             if failures.shuts_out(error) and not route.access.for_callers:
                 route.health.record_shut_out()
-        if isinstance(error, NoAnswer | PeerError | InvalidAgentResponse | TaskNotFound):
+        if isinstance(error, NoAnswer | PeerError | EgressError | InvalidAgentResponse | TaskNotFound):
             route.endpoint.request_reading()
 
     async def refresh_card(self) -> bool:

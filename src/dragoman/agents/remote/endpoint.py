@@ -15,7 +15,7 @@ from dragoman.agents.remote import check as upstream_check
 from dragoman.agents.remote.access import UpstreamAccess
 from dragoman.agents.remote.check import EndpointFault
 from dragoman.agents.remote.failures import LATE, NO_AGENT_THERE, NOT_READ, NOT_SIGNED, UNFOUND, fault_of
-from dragoman.agents.remote.health import UpstreamHealth
+from dragoman.agents.remote.health import LOOK_S, UpstreamHealth
 from dragoman.auth.signatures import CardNotVerified
 from dragoman.client import Connection, NoInterface, NotInstalled
 from dragoman.client.card import verify
@@ -29,7 +29,7 @@ START_S = 5.0
 """Seconds that the start of a server waits for the cards of its upstreams."""
 
 SOON_S, LATE_S = 1.0, 60.0
-"""Shortest and longest time between two attempts to read a card, after a failure."""
+"""Shortest and longest time between two attempts to read a card, after a failure. See also `health.LOOK_S`."""
 
 
 class Probes(Struct, frozen=True):
@@ -142,7 +142,8 @@ class UpstreamEndpoint:
             with suppress(TimeoutError):
                 async with asyncio.timeout(usual_s if well else min(pause_s, usual_s)):
                     await self._reading_due.wait()
-            pause_s = SOON_S if await self._read_and_check() else min(LATE_S, pause_s * 2)
+            well = await self._read_and_check()
+            pause_s = SOON_S if well else min(LOOK_S if self._health.held_back else LATE_S, pause_s * 2)
             await asyncio.sleep(min(SOON_S, card_s))
 
     @property

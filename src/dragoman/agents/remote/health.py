@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from dragoman.agents.breaker import Breaker, State
 from dragoman.agents.remote.failures import NOT_LET_IN
+from dragoman.model.errors import Unavailable
 from dragoman.telemetry.coalescing import about
 from dragoman.telemetry.counts import UpstreamCalls
 
@@ -19,6 +20,13 @@ REST_S = 1.0
 
 AGAIN_S = 5.0
 """Seconds until a send may be repeated, when nobody names a time."""
+
+LOOK_S = 5.0
+"""Longest time in seconds between two readings of a card while calls are held back: the next call is made as soon as
+one succeeds, however long the pause of the breaker has grown."""
+
+RETRY_S_MAX = 2 * LOOK_S
+"""Longest time after which callers are asked to send again: they may be the first call."""
 
 
 class Wakes:
@@ -68,8 +76,13 @@ class UpstreamHealth:
 
     @property
     def retry_s(self) -> float:
-        """Seconds until a failed send may be repeated: the rest of the breaker's pause, if there is one."""
-        return self.breaker.wait_s or AGAIN_S
+        """Seconds until a failed send may be repeated: the rest of the breaker's pause, if there is one, or until a
+        reading of the card may have ended it."""
+        return min(self.breaker.wait_s, RETRY_S_MAX) or AGAIN_S
+
+    def refusal(self, agent_id: str) -> Unavailable:
+        """The error for a send while calls are held back."""
+        return self.breaker.refusal(agent_id, RETRY_S_MAX)
 
     @property
     def resting(self) -> bool:

@@ -134,7 +134,7 @@ class UpstreamPool:
         if self.out_of_service:
             return AgentOffline(self.name, ALL_SWITCHED)
         first = min(filter(self._takes_tasks, self.routes), key=lambda route: route.health.breaker.wait_s)
-        return first.health.breaker.refusal(self.name)
+        return first.health.refusal(self.name)
 
     async def open(self, group: JobGroup) -> None:
         """Read all cards within a bounded time, and keep them up to date from now on."""

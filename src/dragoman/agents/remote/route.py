@@ -166,7 +166,11 @@ class UpstreamRoute:
         """Cancel the upstream's task, and return its answer, or why there is none. The upstream may refuse."""
         try:
             connection = await self.endpoint.connection()
-            return None if connection is None else await connection.cancel(task_id)
+            if connection is None:
+                return None
+            answer = await connection.cancel(task_id)
+            self.health.record_answer()
+            return answer
         except (A2AError, *UNFOUND) as error:
             log.info("upstream %s: its task %s was not canceled: %s", self.label, task_id, self.access.describe(error))
             return error
@@ -178,6 +182,7 @@ class UpstreamRoute:
             if connection is None:
                 return "it speaks no A2A, and so has no tasks"
             status = (await connection.get(task_id)).status
+            self.health.record_answer()
         except (A2AError, *UNFOUND) as error:
             return self.access.describe(error)
         if status.message is None:
