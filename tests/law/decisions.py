@@ -28,7 +28,7 @@ from dragoman.engine.intake import Intake
 from dragoman.engine.leases import Neighbours, TaskLeases
 from dragoman.engine.log import Log
 from dragoman.engine.policy import EngineSettings
-from dragoman.engine.rules import EndWorkerLease, LeaseToWorker, Request, SwitchOff, WritePage, WriteWords
+from dragoman.engine.rules import Decision, EndWorkerLease, LeaseToWorker, Request, SwitchOff, WritePage, WriteWords
 from dragoman.engine.runs.history import History
 from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.run import RunPhase
@@ -503,6 +503,8 @@ async def row(kind: Kind, facts: Facts) -> dict[str, Any]:
 def show(append: Any) -> dict[str, Any]:
     """An append, or a decision, in short."""
     guard = "lease and state" if append.expected_epoch else "log" if append.epoch is None else "lease of the run"
+    depends = append.depends if isinstance(append, Decision) else append.expected_seq is not None
+    guard += ", and the log" if append.expected_epoch and depends else ""
     lease = "stays"
     if append.to_worker:
         lease = "the worker's that has one of its own, else nobody"

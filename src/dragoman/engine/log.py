@@ -249,7 +249,7 @@ class Log:
         if lease is not None and (lease.number is None or self.followers.audience is not None):
             depends = True  # webhooks tell of whole artifacts
         if decision.expected_epoch is not None:
-            depends = False
+            depends = decision.depends
         elif state in TERMINAL or grown > max(self._bytes_at_snapshot, SNAPSHOT_BYTES_MIN):
             ahead, depends = self.fold.ahead(events), True
         record = None if ahead is None else ahead.record()

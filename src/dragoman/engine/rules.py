@@ -320,8 +320,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     parts in `events`, if it is known. `checked` says that the types in `events` have been checked (`model/typed.py`).
 
     `lease` is the change of a worker's lease, and `to_worker` gives the task to the worker that has one: see
-    `store.worker_leases`. `wakes_ms` is when a task wakes whose `holder` becomes `ASLEEP` or `ASIDE`. A run's write
-    that `depends` on the content of the log names the seq, too.
+    `store.worker_leases`. `wakes_ms` is when a task wakes whose `holder` becomes `ASLEEP` or `ASIDE`. A write by a
+    lease that `depends` on the content of the log, too, names the seq beside it.
 
     `plain`: it has nothing but `events`, `now_ms`, `epoch`, `content_bytes` and `checked`, as nearly all of a run.
     """
@@ -382,6 +382,7 @@ class WriteGuard(Enum):
     RUN = "the lease under which it is said; for a worker its own one, too, and the log if the words depend on it"
     LEASE = "the lease and the state, whatever a run has added to the log"
     LOG = "the log"
+    BOTH = "the log, and the lease, which a replica may claim without a word in the log"
 
 
 class RefusalReason(Enum):
@@ -468,8 +469,8 @@ LAW: Mapping[type[Request], tuple[LawRule, ...]] = {
         LawRule(ENDED, refusal=RefusalReason.HAS_ENDED),
         LawRule(AT_WORK, (F.ONE_MESSAGE,), refusal=RefusalReason.TAKES_ONE_MESSAGE),
         LawRule(OPEN, (F.TOO_MANY_WEBHOOKS,), refusal=RefusalReason.TOO_MANY_WEBHOOKS),
-        LawRule(WORKING, (F.WAKES, F.SERVED_HERE), writes=(E.MESSAGE, E.GOES_ON), lease=LeaseChange.TAKEN),
-        LawRule(WORKING, (F.WAKES,), writes=(E.MESSAGE, E.GOES_ON), lease=LeaseChange.ENDED),
+        LawRule(WORKING, (F.WAKES, F.SERVED_HERE), (), (E.MESSAGE, E.GOES_ON), LeaseChange.TAKEN, WriteGuard.BOTH),
+        LawRule(WORKING, (F.WAKES,), (), (E.MESSAGE, E.GOES_ON), LeaseChange.ENDED, WriteGuard.BOTH),
         LawRule(AT_WORK, (F.IN_ORDER,), writes=(E.MESSAGE,)),
         LawRule(AT_WORK, writes=(E.MESSAGE,), guard=WriteGuard.LEASE),
         LawRule(ASKED, (F.KEPT_ELSEWHERE,), writes=(E.MESSAGE, E.GOES_ON), lease=LeaseChange.OFFERED),
@@ -671,7 +672,7 @@ def carry_out(rule: LawRule, view: View, request: Request, now_ms: int) -> Decis
         events=write_out(rule.writes, view, request, now_ms),
         now_ms=now_ms,
         epoch=None if rule.guard is not WriteGuard.RUN else view.epoch if page is None else page.epoch,
-        expected_epoch=view.epoch if rule.guard is WriteGuard.LEASE else None,
+        expected_epoch=view.epoch if rule.guard in (WriteGuard.LEASE, WriteGuard.BOTH) else None,
         holder=next_holder(lease, view, request),
         release=lease in (LeaseChange.ENDED, LeaseChange.SUSPENDED),
         keeper=view.holder if lease is LeaseChange.SUSPENDED else None,
@@ -686,7 +687,8 @@ def carry_out(rule: LawRule, view: View, request: Request, now_ms: int) -> Decis
             and lease in (LeaseChange.ASLEEP, LeaseChange.ASIDE)
             else None
         ),
-        depends=page is not None and (page.after_messages or lease is LeaseChange.ASLEEP),
+        depends=rule.guard is WriteGuard.BOTH
+        or (page is not None and (page.after_messages or lease is LeaseChange.ASLEEP)),
     )
     match request:
         case AddMessage(dedupe=dedupe, push=push):
