@@ -722,13 +722,20 @@ async def test_a_delegation_that_was_deleted_while_no_run_waited_is_not_made_aga
         assert begun == [child_id]
 
 
-async def test_an_answer_waits_for_an_agent_that_nobody_serves_for_a_while() -> None:
-    """As while the only replica that serves it is started again."""
+def served_of_late(h: House) -> asyncio.Event:
+    """Let `other` be an agent that a replica served which is started again just now. Set once somebody looks."""
     looked = asyncio.Event()
 
-    async def absent(within_s: float) -> frozenset[str]:
+    async def served_of_late(within_s: float) -> frozenset[str]:
         looked.set()
         return frozenset({"other"})
+
+    h.store.replicas.served_of_late = served_of_late  # type: ignore[attr-defined]
+    return looked
+
+
+async def test_an_answer_waits_for_an_agent_that_nobody_serves_for_a_while() -> None:
+    """As while the only replica that serves it is started again."""
 
     async def asks(run: Run) -> None:
         await say(run, (await run.ask((Part(text="Which?"),))).text)
@@ -737,7 +744,7 @@ async def test_an_answer_waits_for_an_agent_that_nobody_serves_for_a_while() -> 
     async with house(ours, other, poll_s=1.0, retry_s=0.01) as h:
         task_id = (await h.send()).head.id
         await h.reach(task_id, S.INPUT_REQUIRED)
-        h.store.replicas.absent = absent  # type: ignore[attr-defined]
+        looked = served_of_late(h)
         h.engine.serve({"agent": ours})
         await h.send("this", task_id=task_id, return_immediately=True)
         await looked.wait()
@@ -765,3 +772,24 @@ async def test_a_stop_does_not_wait_for_a_delegation_that_an_agent_has_left_behi
             await h.drain(0.05)
         await asyncio.wait(delegating)
     assert delegating[0].cancelled()
+
+
+async def test_a_delegation_waits_for_an_agent_that_nobody_serves_for_a_while() -> None:
+    ours, other = delegating(), Scripted(echo, "other")
+    async with house(ours, poll_s=1.0, retry_s=0.01) as h:
+        looked = served_of_late(h)
+        task_id = (await h.send(return_immediately=True)).head.id
+        await looked.wait()
+        h.engine.serve({"agent": ours, "other": other})
+        assert text_of(await h.reach(task_id, S.COMPLETED)) == "other says do it"
+
+
+async def test_a_delegation_waits_for_an_absent_agent_no_longer_than_its_time() -> None:
+    async def script(run: Run) -> None:
+        with pytest.raises(DelegationFailed) as failed:
+            await run.delegate(order(timeout_s=0.02))
+        await say(run, failed.value.delegated.text)
+
+    async with house(Scripted(script), poll_s=1.0, retry_s=0.01) as h:
+        served_of_late(h)
+        assert text_of(await h.send()) == "agent other is served by no replica at present"

@@ -691,10 +691,9 @@ class Database:
         served = {agent for replica in recent for agent in replica.agents}
         return served | {agent for agent, seen_ms in self._agents_seen_ms.items() if seen_ms > since_ms}
 
-    def absent(self, within_s: float) -> frozenset[str]:
+    def served_of_late(self, within_s: float) -> frozenset[str]:
         """As the protocol says."""
-        served = self.served_since(self.now_ms() - within_s * 1000)
-        return frozenset(served.difference(*(replica.agents for replica in self.living())))
+        return frozenset(self.served_since(self.now_ms() - within_s * 1000))
 
     def claim(
         self,

@@ -567,8 +567,8 @@ class SimulatedReplicas:
         found: tuple[Replica, ...] = await self._store.request(self._store.database.living)
         return found
 
-    async def absent(self, within_s: float) -> frozenset[str]:
-        found: frozenset[str] = await self._store.request(partial(self._store.database.absent, within_s))
+    async def served_of_late(self, within_s: float) -> frozenset[str]:
+        found: frozenset[str] = await self._store.request(partial(self._store.database.served_of_late, within_s))
         return found
 
 

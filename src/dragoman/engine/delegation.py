@@ -52,6 +52,10 @@ Send = Callable[[Runner | None, Call, SendMessage, Origin | None], Awaitable[Acc
 """Sends a message to an agent. Without a runner, other replicas serve it. `Origin` makes the task a delegation."""
 
 
+class AgentAway(Unavailable):
+    """No replica serves an agent at present. One did of late, and may be started again just now."""
+
+
 class Delegations:
     """Makes the tasks that agents delegate, and waits for their outcomes.
 
@@ -158,14 +162,19 @@ class Delegations:
         return Delegated(number, agent, child_id, TaskState.FAILED, timestamp(self._clock.now_ms()), said)
 
     async def _create(self, run: ParentRun, child_id: str, order: Delegation) -> Log:
-        """Make the task and pin it. Raises A2AError if it is refused."""
+        """Make the task and pin it. Raises A2AError if it is refused.
+
+        Waits for an agent that was served of late, until the task would be late, or the agent is missed no more.
+        """
         head = run.head
         lineage = (*head.lineage, head.agent)
         check_lineage(lineage, order.agent)
         deadlines = [head.deadline_ms] if head.deadline_ms is not None else []
         if order.timeout_s is not None:
             deadlines.append(self._clock.now_ms() + int(order.timeout_s * 1000))
-        origin = Origin(child_id, head.id, lineage, order.detach, min(deadlines, default=None))
+        deadline_ms, loop = min(deadlines, default=None), self._supervisor.loop
+        late_s = None if deadline_ms is None else loop.time() + (deadline_ms - self._clock.now_ms()) / 1000
+        origin = Origin(child_id, head.id, lineage, order.detach, deadline_ms)
         context_id = order.context_id or head.context_id
         chain = _chain_of(run.log)
         message = Message(
@@ -179,6 +188,11 @@ class Delegations:
         while True:
             try:
                 taken = await self._send_as_caller(run, order.agent, send, run.present_id, origin)
+            except AgentAway:
+                if late_s is not None and loop.time() >= late_s:
+                    raise
+                await asyncio.sleep(self._retry_s)
+                continue
             except StoreError:
                 await asyncio.sleep(self._retry_s)
                 continue
@@ -196,13 +210,13 @@ class Delegations:
 
         `source` is the id of the caller's message to the parent whose headers go with it; None: the newest one.
 
-        An answer to an agent that nobody serves, but was served lately, raises Unavailable.
+        An agent that nobody serves, but was served of late, raises AgentAway.
         """
         serving = self._served.generation
         runner, neighbours = serving.runners.get(agent), self._neighbours
         if runner is None and (neighbours is None or not await neighbours.serve(agent)):
-            if origin is None and neighbours is not None and await neighbours.miss(agent):
-                raise Unavailable(f"agent {agent} is served by no replica at present")
+            if neighbours is not None and await neighbours.miss(agent):
+                raise AgentAway(f"agent {agent} is served by no replica at present")
             raise AgentNotFound(agent)
         serving.enter()
         try:

@@ -278,10 +278,11 @@ class Neighbours:
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()
         if loop.time() >= self._until_s:
+            of_late = await self._store.replicas.served_of_late(self._absent_s)
             replicas = await self._store.replicas.all()
             here = self._leases.holder
             self._others = tuple(one for one in replicas if one.id != here)
             self._agents = frozenset(name for one in self._others for name in one.agents)
             self._since_ms = min((one.started_ms for one in replicas), default=None)
-            self._absent = await self._store.replicas.absent(self._absent_s)
+            self._absent = of_late - self._agents
             self._until_s = loop.time() + FRESH_S

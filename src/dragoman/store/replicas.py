@@ -112,8 +112,8 @@ class Replicas(Protocol):
         """The replicas that are alive, in the order of their start."""
         ...
 
-    async def absent(self, within_s: float) -> frozenset[str]:
-        """The agents that nobody alive serves, and that somebody served less than `within_s` ago, or a lease more."""
+    async def served_of_late(self, within_s: float) -> frozenset[str]:
+        """The agents that somebody alive serves, or that somebody served less than `within_s` ago, or a lease more."""
         ...
 
     async def next_event(self) -> ReplicaEvent:
@@ -157,9 +157,9 @@ class LocalReplicas:
         """As the protocol says."""
         return tuple(self._alive.values())
 
-    async def absent(self, within_s: float) -> frozenset[str]:
-        """None: nobody serves them elsewhere, and none comes back without this process."""
-        return frozenset()
+    async def served_of_late(self, within_s: float) -> frozenset[str]:
+        """Those that are served now: no other comes back without this process."""
+        return frozenset(agent for replica in self._alive.values() for agent in replica.agents)
 
     async def next_event(self) -> ReplicaEvent:
         """Wait for ever: the lock of the file is the lease of this process, and an open file does not go back."""

@@ -144,9 +144,9 @@ class SharedReplicas:
             for name, address, agents, started_ms, until_ms in await self._door().read(self._sql["all"])
         )
 
-    async def absent(self, within_s: float) -> frozenset[str]:
+    async def served_of_late(self, within_s: float) -> frozenset[str]:
         """As the protocol says, by the clock of the database."""
-        return frozenset(agent for (agent,) in await self._door().read(self._sql["absent"], within_s))
+        return frozenset(agent for (agent,) in await self._door().read(self._sql["served_of_late"], within_s))
 
     async def next_event(self) -> ReplicaEvent:
         """As the protocol says."""

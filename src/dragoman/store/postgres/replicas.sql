@@ -84,11 +84,9 @@ SELECT true FROM dragoman.replicas WHERE id = $1 AND NOT dead AND beats_until > 
 SELECT id, address, agents, (extract(epoch FROM started) * 1000)::bigint, (extract(epoch FROM beats_until) * 1000)::bigint
 FROM dragoman.replicas WHERE NOT dead AND beats_until > clock_timestamp() ORDER BY started, id;
 
--- name: absent
--- The agents that nobody alive serves, and that were served less than $1 seconds ago. A replica that has left counts to the end of
+-- name: served_of_late
+-- The agents that somebody alive serves, or that were served less than $1 seconds ago. A replica that has left counts to the end of
 -- its last lease, because older programs do not note in agents_seen what it served.
 SELECT s.agent FROM dragoman.agents_seen s WHERE s.seen > clock_timestamp() - make_interval(secs => $1)
 UNION
-SELECT unnest(r.agents) FROM dragoman.replicas r WHERE r.beats_until > clock_timestamp() - make_interval(secs => $1)
-EXCEPT
-SELECT unnest(r.agents) FROM dragoman.replicas r WHERE NOT r.dead AND r.beats_until > clock_timestamp();
+SELECT unnest(r.agents) FROM dragoman.replicas r WHERE r.beats_until > clock_timestamp() - make_interval(secs => $1);
