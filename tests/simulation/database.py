@@ -179,6 +179,10 @@ class Witness(Protocol):
         """The lease of the task has changed: who has it, or whether that is an offer."""
         ...
 
+    def granted(self, task_id: str, worker: str) -> None:
+        """A worker is given a lease of the task. It has not heard of it yet."""
+        ...
+
     def remembered(self, by: str, task_id: str, epoch: int) -> None:
         """The state of an agent was written by a run, under an epoch."""
         ...
@@ -371,7 +375,10 @@ class Database:
         runs = held is not None and held.runs and held.lease.token == token
         self._add(by, row, append.events, append.write, append.epoch, token, runs=runs)
         if append.lease is not None:
-            row.delivered += append.lease.granted_ms is not None
+            if append.lease.granted_ms is not None:
+                row.delivered += 1
+                if self._witness is not None:
+                    self._witness.granted(append.task_id, append.lease.lease.worker)
             self.leases.change(append.lease, asks=append.state in INTERRUPTED)
         elif resumes:
             self.leases.resume(append.task_id)
@@ -481,6 +488,11 @@ class Database:
         self.seen_s = max(self.seen_s, row.shown_s)
         if self._witness is not None and (row.before is None or _lease(row) != _lease(row.before)):
             self._witness.held(row)
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody has a task that has not ended, or one is asleep."""
+        return any(row.holder is not None and row.state not in TERMINAL for row in self.rows.values())
 
     def change(self, task_id: str, **fields: object) -> None:
         """Change fields of a row that need no event."""

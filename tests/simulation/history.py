@@ -122,6 +122,13 @@ class Remembered(Struct, gc=False):
     epoch: int
 
 
+class Granted(Struct, gc=False):
+    """A worker is given a lease of a task, and may die before it hears of it."""
+
+    task_id: str
+    worker: str
+
+
 class Took(Struct, gc=False):
     """A worker begins with a task."""
 
@@ -135,6 +142,12 @@ class Let(Struct, gc=False):
     worker: str
     task_id: str
     gives_back: bool
+
+
+class Ended(Struct, gc=False):
+    """The process of a worker has ended."""
+
+    worker: str
 
 
 class Idle(Struct, gc=False):
@@ -281,8 +294,10 @@ Happening = (
     | Began
     | Executed
     | Remembered
+    | Granted
     | Took
     | Let
+    | Ended
     | Idle
     | Asked
     | Told
@@ -330,6 +345,9 @@ class History:
 
     def remembered(self, by: str, task_id: str, epoch: int) -> None:
         self.add(Remembered(task_id, by, epoch))
+
+    def granted(self, task_id: str, worker: str) -> None:
+        self.add(Granted(task_id, worker))
 
     def beat(self, replica: ReplicaRow, was_alive: bool) -> None:
         self.add(Beat(replica.id, was_alive))
@@ -392,6 +410,8 @@ def trace(history: History, beats: bool = False) -> str:
                 text = f"{by:12} leases {short(task_id)} to {holder}, epoch {epoch}; before: {before} ({state})"
                 text += ", whose offer ran out" if lapsed else ""
             case Held() | Left() | Idle():
+                continue
+            case Granted() | Ended():
                 continue
             case Took(worker, task_id):
                 text = f"{worker:12} takes {short(task_id)}"

@@ -86,6 +86,8 @@ class Watched:
         """The worker that has it."""
         self.free_s: float | None = None
         """Since when workers may take it."""
+        self.granted: tuple[str, float] | None = None
+        """The worker that has been given a lease of it without having begun with it, and when."""
         self.lapses_s = 0.0
         """When the lease of a worker that died is over. A heartbeat renews it that waits for half of it then."""
 
@@ -173,6 +175,10 @@ class _Watch:
                 return self._held(at_s, happening)
             case h.Began(task_id, by, epoch):
                 return self._began(at_s, task_id, by, epoch)
+            case h.Granted(task_id, worker):
+                self._task(task_id).granted = worker, at_s
+            case h.Ended(worker):
+                self._lose_grants(worker)
             case h.Took(worker, task_id):
                 return self._took(at_s, worker, task_id)
             case h.Let(worker, task_id, gives_back):
@@ -327,7 +333,15 @@ class _Watch:
         for each_id, each in self._tasks.items():
             yield from self._waits(at_s, each_id, each, self._last_idle)
         task = self._task(task_id)
-        task.worker, task.free_s = worker, None
+        task.worker, task.free_s, task.granted = worker, None, None
+
+    def _lose_grants(self, worker: str) -> None:
+        """A worker has ended. What was on its way to it is another's once that lease is over: nobody renews it."""
+        for task in self._tasks.values():
+            if task.granted is not None and task.granted[0] == worker:
+                if task.free_s is not None:
+                    task.free_s = max(task.free_s, task.granted[1] + WORKER_LEASE_S)
+                task.granted = None
 
     def _waits(self, at_s: float, task_id: str, task: Watched, idle_s: float) -> Iterable[str]:
         since_s = min((idle_s, *self._idle.values()))
@@ -429,7 +443,7 @@ class _Watch:
         task.messages = {message: each for message, each in task.messages.items() if each <= seq}
         task.state = task.states[-1]
         task.settled = task.state in TERMINAL or task.state in INTERRUPTED
-        task.asked_s = task.asked_by = task.offered_s = task.free_s = task.worker = None
+        task.asked_s = task.asked_by = task.offered_s = task.free_s = task.worker = task.granted = None
         task.idle_s = None if task.settled or task.agent == HIRED or task.at_work is not None else at_s
         if task.state not in TERMINAL:
             task.ended_s = None
@@ -440,7 +454,8 @@ class _Watch:
     def finish(self, at_s: float) -> Iterable[str]:
         """Whatever is still to be done, and should have been done by now."""
         for task_id, task in self._tasks.items():
-            if task.idle_s is not None and self._late(task.idle_s, at_s):
+            allowed_s = self._terms.claim_s if task.passed_over else 0.0
+            if task.idle_s is not None and self._late(task.idle_s, at_s, allowed_s):
                 yield f"task {task_id}: nobody has worked on it since {task.idle_s:.3f}"
             yield from self._lapsed(at_s, task_id, task)
             yield from self._waits(at_s, task_id, task, float("inf"))

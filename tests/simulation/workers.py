@@ -14,7 +14,7 @@ from dragoman.net.egress import HttpReply
 from dragoman.net.errors import Unreachable
 from dragoman.net.target import Target
 from tests.simulation.agents import HIRED, ScriptedAgent
-from tests.simulation.history import Executed, Fault, History, Idle, Let, Took
+from tests.simulation.history import Ended, Executed, Fault, History, Idle, Let, Took
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.replica import Connection, Lost, Place
 
@@ -137,6 +137,7 @@ class Worker:
         for task_id in self._has:
             self._history.add(Let(self.name, task_id, gives_back))
         self._has.clear()
+        self._history.add(Ended(self.name))
 
     async def _work(self) -> None:
         balancer: Any = Balancer(self, self._places, self._random)

@@ -224,6 +224,8 @@ class World:
         if finished:
             quiet_s = self.loop.time() + QUIET_S
             self.loop.run(quiet_s if self.calm else max(quiet_s, FAULTY_S + CHECK_S + QUIET_S))
+            if self.database.held:  # by a sleep, or by work of which no client has heard
+                self.loop.run(FAULTY_S + CALM_S, done=lambda: not self.database.held)
 
     def _fate(self) -> Sequence[float]:
         """The fate of a hint: it is lost, comes twice, late, and so in another order."""
