@@ -12,7 +12,8 @@ from dragoman.model.ids import SystemClock
 from dragoman.store.api import Appended, Dedupe, Exists, Fenced, Moved, Quota, Store
 from dragoman.store.files import File
 from dragoman.store.open import open_store
-from dragoman.store.postgres.ledger import BOTH, NEW, OLD, usual_parts
+from dragoman.store.postgres.ledger import BOTH, ENDS, NEW, OLD, usual_parts
+from dragoman.store.usage import Used
 from dragoman.store.writes import Addition, Creation
 from tests.store.cases.bench import START_MS, by_run, chunk, ending, loaded, new_task
 
@@ -109,6 +110,9 @@ def test_a_batch_with_anything_unusual_takes_the_statement_for_any_batch() -> No
     new = Creation("t1", new_task("t1", dedupe=call), 1, 1, "h1", b"page", b"head", "", "", ())
     append = Addition("t2", by_run("t2", chunk("a")), 1, None, False, None, b"page", None, (), (), None, "")
     assert [usual_parts(batch) for batch in ([new], [append], [new, append])] == [NEW, OLD, BOTH]
+    ends = [replace(append, record=b"record"), replace(append, used=(Used(runs=1),))]
+    assert [usual_parts([each, append]) for each in ends] == [OLD | ENDS] * 2
+    assert [usual_parts([new, append, each]) for each in ends] == [BOTH | ENDS] * 2
     unusual = (
         replace(new, files=(File(1, b"digest", b"content"),)),
         replace(append, files=(File(1, b"digest", b"content"),)),

@@ -9,7 +9,7 @@ import dragoman.store.postgres
 from dragoman.store.postgres.database.address import DEFAULT_SCHEMA, parse_address
 from dragoman.store.postgres.database.opening import open_pool
 from dragoman.store.postgres.database.statements import in_schema, read_statements
-from dragoman.store.postgres.ledger import BOTH, NEW, OLD, write_forms
+from dragoman.store.postgres.ledger import BOTH, ENDS, NEW, OLD, write_forms
 from dragoman.store.sql.statements import NAME, statements_for_postgres
 from tests.store.test_shared_statements import PIECES as SHARED_PIECES
 
@@ -49,10 +49,10 @@ def test_every_statement_is_used(name: str) -> None:
 
 def test_no_form_of_a_batch_has_a_part_that_it_does_not_name() -> None:
     forms = write_forms(read_statements("tasks.sql", DEFAULT_SCHEMA))
-    assert {parts for parts, *_ in forms} == {NEW, OLD, BOTH, None}
-    tables = {"made": "new", "called": "new", "moved": "old", "kept": "old", "used": "old"}
+    assert {parts for parts, *_ in forms} == {NEW, OLD, OLD | ENDS, BOTH, BOTH | ENDS, None}
+    tables = {"made": "new", "called": "new", "moved": "old", "kept": "ends", "used": "ends"}
     for (parts, *_), text in forms.items():
-        assert {part for name, part in tables.items() if f"{name} AS (" in text} == (parts or BOTH) - {"both"}
+        assert {part for name, part in tables.items() if f"{name} AS (" in text} == (parts or BOTH | ENDS) - {"both"}
         assert not [word for word in ("/*", "SUMS", "BOOK", "SOURCE") if word in text]
 
 

@@ -96,9 +96,9 @@ PART = re.compile(r"/\*(\w+):\*/(.*?)/\*:\1\*/", re.DOTALL)
 Parts = frozenset[str]
 
 NEW, OLD = frozenset(("new",)), frozenset(("old",))
-BOTH = NEW | OLD | {"both"}
-"""The parts of the forms for usual batches: of new tasks, of appends, and of both. There are few forms, since each
-connection plans every form that it uses."""
+BOTH, ENDS = NEW | OLD | {"both"}, frozenset(("ends",))
+"""The parts of the forms for usual batches: of new tasks, of appends, of both, and of appends with a snapshot or usage,
+as those have that end a task. There are few forms, since each connection plans every form that it uses."""
 
 SOURCES = {NEW: "fresh", OLD: "moved", BOTH: "done"}
 """Where each of these forms has what it made."""
@@ -111,13 +111,13 @@ have cost. The one for any batch has no parts."""
 def write_forms(sql: Mapping[str, str]) -> WriteForms:
     """Every form of the statements that write a batch."""
     forms: dict[tuple[Parts | None, bool, bool], str] = {}
-    for parts in (NEW, OLD, BOTH, None):
-        text, source = (sql["write"], "done") if parts is None else (sql["write_usual"], SOURCES[parts])
+    for parts in (NEW, OLD, OLD | ENDS, BOTH, BOTH | ENDS, None):
+        text, source = (sql["write"], "done") if parts is None else (sql["write_usual"], SOURCES[parts - ENDS])
         for booked, learnt in ((False, False), (True, False), (True, True)):
             bookings = sql["bookings"] + (sql["lessons"] if learnt else "") if booked else ""
             form = text.replace("SUMS", sql["sums"]).replace("BOOKINGS", bookings)
             form = form.replace("BOOKED", sql["booked"] if booked else "").replace("SOURCE", source)
-            forms[parts, booked, learnt] = _with_parts(form, BOTH if parts is None else parts)
+            forms[parts, booked, learnt] = _with_parts(form, BOTH | ENDS if parts is None else parts)
     return forms
 
 
@@ -127,7 +127,7 @@ def _with_parts(text: str, parts: Parts) -> str:
 
 def usual_parts(writes: Sequence[Creation | Addition]) -> Parts | None:
     """The parts of the form for a usual batch; None if a write has more to it than such a form can write."""
-    new = old = False
+    new = old = ends = False
     for write in writes:
         dedupe = write.asked.dedupe
         if write.files:
@@ -139,8 +139,8 @@ def usual_parts(writes: Sequence[Creation | Addition]) -> Parts | None:
         elif dedupe is not None or write.asked.lease is not None or write.asked.to_worker:
             return None
         else:
-            old = True
-    return BOTH if new and old else NEW if new else OLD
+            old, ends = True, ends or bool(write.used) or write.record is not None
+    return (BOTH if new and old else NEW if new else OLD) | (ENDS if ends else frozenset())
 
 
 class Made:

@@ -171,8 +171,9 @@ WHERE true OR num_nulls($4::bigint, $5::int[], $6::bigint[], $7::bytea[], $10::j
 -- nor for an earlier attempt at a write: a new task whose call is remembered is left out, and so is an append if anything stands
 -- behind its `read_seq`. A new task whose id is taken ends it with an error. To start a statement costs as much as the rows of
 -- twenty writes, and it costs 0.7 of `write` for a single write, 0.8 for ten.
--- `new` are the parts for new tasks, `old` for appends, `both` for batches with both: each stands between its name with a colon
--- behind and before. SOURCE is where a form has what it made. The last line gives a type to the values that it does not use.
+-- `new` are the parts for new tasks, `old` for appends, `both` for batches with both, `ends` for appends with a snapshot or usage:
+-- each stands between its name with a colon behind and before. SOURCE is where a form has what it made. The last line gives a
+-- type to the values that it does not use.
 WITH v AS (
     SELECT * FROM ROWS FROM (
         json_to_recordset($1::json) AS (place int, id text, events int, state smallint, status_ms bigint, holder text,
@@ -229,9 +230,9 @@ WITH v AS (
 ), paged AS (
     INSERT INTO dragoman.pages (task, first_seq, last_seq, events, write, epoch)
     SELECT task, seq - events + 1, seq, page, write, epoch FROM SOURCE WHERE events > 0
-/*old:*/ ), kept AS (
+/*ends:*/ ), kept AS (
     INSERT INTO dragoman.snapshots (task, seq, record) SELECT task, seq, record FROM moved WHERE record IS NOT NULL
-    ON CONFLICT (task) DO UPDATE SET seq = excluded.seq, record = excluded.record /*:old*/
+    ON CONFLICT (task) DO UPDATE SET seq = excluded.seq, record = excluded.record /*:ends*/
 )SUMSBOOKINGS
 SELECT place, task, seq, epoch BOOKED FROM SOURCE
 WHERE true OR num_nulls($4::bigint, $5::int[], $6::bigint[], $7::bytea[], $8::text, $10::json) = 0;
@@ -251,7 +252,7 @@ WHERE true OR num_nulls($4::bigint, $5::int[], $6::bigint[], $7::bytea[], $8::te
     ON CONFLICT (scope, context, replica, lane) DO UPDATE SET n0 = counts.n0 + excluded.n0, n1 = counts.n1 + excluded.n1,
         n2 = counts.n2 + excluded.n2, n3 = counts.n3 + excluded.n3, n4 = counts.n4 + excluded.n4,
         n5 = counts.n5 + excluded.n5, n6 = counts.n6 + excluded.n6, n7 = counts.n7 + excluded.n7
-)/*old:*/, used AS (
+)/*ends:*/, used AS (
     INSERT INTO dragoman.usage_days (day, scope, model, replica, lane, runs, tasks, messages, reported,
         input_tokens, output_tokens, total_tokens, duration_ms, cached_tokens, uncertain, waited_ms)
     SELECT u.day, d.scope, u.model, $8, $9, sum(u.runs), sum(u.tasks), sum(u.messages), sum(u.reported),
@@ -272,7 +273,7 @@ WHERE true OR num_nulls($4::bigint, $5::int[], $6::bigint[], $7::bytea[], $8::te
         duration_ms = usage_days.duration_ms + excluded.duration_ms,
         cached_tokens = least(usage_days.cached_tokens + excluded.cached_tokens, 9007199254740991),
         uncertain = usage_days.uncertain + excluded.uncertain, waited_ms = usage_days.waited_ms + excluded.waited_ms
-)/*:old*/;
+)/*:ends*/;
 
 -- name: bookings
 -- The part of `write`, in the place of BOOKINGS, that books in accounts of budgets: what new tasks claim and those that end are
