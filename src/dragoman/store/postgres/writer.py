@@ -25,11 +25,15 @@ QUIET_TURNS = 3
 """A batch starts after this many turns of the loop without another write: as many as an agent takes to answer an event.
 A commit costs more than the rows of ten writes, so that writes of one moment should form one batch."""
 
+ENOUGH = 12
+"""A batch of so many writes starts without waiting for more: their rows cost PostgreSQL nearly as much as the start of
+a statement, and while it works for them, the loop works for the other callers."""
+
 GATHERING_TURNS = 12
 """A batch waits for at most this many turns."""
 
 GATHERING_S = 0.025
-"""A batch waits for at most this long, in case a turn of the loop takes milliseconds: callers would notice twelve."""
+"""A batch waits for at most this long: for turns of the loop that take milliseconds, or for a larger batch."""
 
 BATCH_MAX = 200
 BATCH_BYTES_MAX = 4 << 20
@@ -247,41 +251,68 @@ class BatchQueue:
         self._loop = asyncio.get_running_loop()
         self._arrived: deque[Waiting] = deque()
         self._free = list(lanes)
+        self._under_way: dict[int, int] = {}
+        """How many writes the batch in a lane has."""
+        self._gathering: asyncio.Handle | None = None
+        """The next look at what has arrived."""
+        self._waits = False
+        """Whether that look comes only when there is no more time to wait for the end of a batch under way."""
         self._gathered = 0
         self._turns = self._quiet = 0
         self._until_s = 0.0
 
     def add(self, waiting: Waiting) -> None:
         """Take a write that may begin."""
-        if not self._arrived and self._free:
-            self._loop.call_soon(self._gather)
         self._arrived.append(waiting)
+        if self._free and (self._gathering is None or (self._waits and self._is_worth_it())):
+            self._gather_soon()
 
     def free(self, lane: int) -> None:
         """Take back a lane whose batch has its outcomes."""
-        if self._arrived and not self._free:
-            self._loop.call_soon(self._gather)
         self._free.append(lane)
+        del self._under_way[lane]
+        if self._waits:
+            self._turns, self._quiet = 1, 0  # the deadline stays
+        if self._arrived and (self._gathering is None or self._waits):
+            self._gather_soon()
 
     def _gather(self) -> None:
         """Start a batch, unless the loop may soon bring more writes.
 
         When outcomes arrive, the writes that waited meanwhile wait for those that the outcomes cause. Otherwise two
-        groups of callers could alternate for ever, each with commits of its own.
+        groups of callers could alternate for ever, each with small commits of its own. For the same reason a few writes
+        wait for the end of a batch under way that had enough.
         """
         self._turns += 1
         if self._turns == 1:
             self._until_s = self._loop.time() + GATHERING_S
         self._quiet = 0 if len(self._arrived) > self._gathered else self._quiet + 1
         self._gathered = len(self._arrived)
-        few = self._quiet < QUIET_TURNS and self._turns < GATHERING_TURNS and self._gathered < BATCH_MAX
-        if few and self._loop.time() < self._until_s:
-            self._loop.call_soon(self._gather)
-            return
+        left_s = self._until_s - self._loop.time()
+        if self._gathered < ENOUGH and left_s > 0:
+            if self._quiet < QUIET_TURNS and self._turns < GATHERING_TURNS:
+                self._gather_soon()
+                return
+            if not self._is_worth_it():
+                self._gathering, self._waits = self._loop.call_later(left_s, self._gather), True
+                return
         self._gathered = self._turns = self._quiet = 0
-        self._write(self, self._free.pop(), self._batch())
+        self._gathering, self._waits = None, False
+        lane, batch = self._free.pop(), self._batch()
+        self._under_way[lane] = len(batch)
+        self._write(self, lane, batch)
         if self._arrived and self._free:
-            self._loop.call_soon(self._gather)
+            self._gather_soon()
+
+    def _gather_soon(self) -> None:
+        """Look at what has arrived in the next turn of the loop."""
+        if self._waits and self._gathering is not None:
+            self._gathering.cancel()
+        self._gathering, self._waits = self._loop.call_soon(self._gather), False
+
+    def _is_worth_it(self) -> bool:
+        """Whether what has arrived is worth a statement now, or should wait for a larger batch that is under way."""
+        return 2 * len(self._arrived) >= ENOUGH or max(self._under_way.values(), default=0) < ENOUGH
 
     def _batch(self) -> list[Waiting]:
         arrived = self._arrived
