@@ -69,6 +69,13 @@ def test_output_that_the_disk_does_not_take_is_one_line(
     assert capfd.readouterr().err == "dragoman: the output cannot be written: No space left on device\n"
 
 
+def test_output_that_a_disk_does_not_take_ends_a_process_with_one_line_and_its_status() -> None:
+    with open("/dev/full", "wb") as full:
+        command = (sys.executable, "-m", "dragoman", "help", "errors")
+        ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (ran.returncode, ran.stderr) == (1, "dragoman: the output cannot be written: No space left on device\n")
+
+
 def test_output_that_a_disk_takes_in_part_is_told_also_without_a_buffer(tmp_path: Path) -> None:
     limited = 'ulimit -f 1; exec "$@"'  # of a block; -B, since modules would be written, too
     command = ("sh", "-c", limited, "sh", sys.executable, "-Bm", "dragoman", "help", "settings")

@@ -113,6 +113,7 @@ def told_as_asked(words: Sequence[str]) -> Iterator[None]:
         told = _as_failure(error)
         if told is None:
             raise
+        _drop_unwritten()
         if "--json" in words or asks_for_json(words, ("json", "jsonl")):
             _end_with_json(told)
         if told is error:
@@ -140,6 +141,17 @@ def unwritten(error: BaseException) -> str:
     if not isinstance(error, OSError) or error.errno not in _UNWRITTEN or error.filename is not None:
         return ""
     return f"the output cannot be written: {os.strerror(error.errno)}"
+
+
+def _drop_unwritten() -> None:
+    """Let go of output that cannot be written. Python would try again at the exit, and end with a status of its own."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def check_output() -> None:
