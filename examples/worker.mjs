@@ -36,17 +36,23 @@ async function keep(lease, state, gone) {
   }
 }
 
-/** A numbered report: a repeated one counts once. With `confirmed` the server knows what it must still have. */
+/** What the server must still have: the newest report that it answered, and the answer that we were given last. */
+const known = ({ confirmed, heard }) => ({ confirmed, heard });
+
+/** A numbered report: a repeated one counts once. */
 async function report(action, lease, state, body) {
-  await call(action, { lease, number: state.confirmed + 1, confirmed: state.confirmed, ...body });
+  await call(action, { lease, number: state.confirmed + 1, ...known(state), ...body });
   state.confirmed += 1;
 }
 
 /** Ask the caller, and wait for the answer however long it takes. */
 async function ask(lease, state, question, message, gone) {
   while (!gone.signal.aborted) {
-    const { answer } = await call("ask", { lease, question, message, wait_s: 15, confirmed: state.confirmed });
-    if (answer) return text(answer);
+    const { answer } = await call("ask", { lease, question, message, wait_s: 15, ...known(state) });
+    if (answer) {
+      state.heard = answer.messageId;
+      return text(answer);
+    }
   }
 }
 
@@ -69,8 +75,8 @@ const text = (message) => message.parts.map((part) => part.text ?? "").join(" ")
 
 async function work({ lease, message }, state, gone) {
   await report("update", lease, state, { message: "Thinking of a greeting", progress: { current: 1, total: 2 } });
-  const { value: known } = await remembered(lease, 1, "get");
-  const name = text(message) || known || (await ask(lease, state, 1, "Who are you?", gone));
+  const { value: before } = await remembered(lease, 1, "get");
+  const name = text(message) || before || (await ask(lease, state, 1, "Who are you?", gone));
   if (gone.signal.aborted) return;
   await remembered(lease, 2, "set", name);
   const greeting = await step(lease, 3, "find a greeting", findGreeting);
@@ -78,20 +84,20 @@ async function work({ lease, message }, state, gone) {
     const artifact = { artifactId: "greeting", parts: [{ text: piece }] };
     await report("artifact", lease, state, { artifact, append: true });
   }
-  await call("complete", { lease, confirmed: state.confirmed });
+  await call("complete", { lease, ...known(state) });
 }
 
 console.log(`Working for ${agent} at ${server}`);
 for (;;) {
   const task = await call("lease", { worker: "worker.mjs", wait_s: 25, replays: true });
   if (!task) continue;
-  const state = { done: false, confirmed: 0 };
+  const state = { done: false, confirmed: 0, heard: "" };
   const gone = new AbortController();
   keep(task.lease, state, gone);
   try {
     await work(task, state, gone);
   } catch (error) {
-    const failure = { lease: task.lease, message: "No greeting was found.", confirmed: state.confirmed };
+    const failure = { lease: task.lease, message: "No greeting was found.", ...known(state) };
     if (error.status !== 409) await call("fail", failure);
   } finally {
     state.done = true;

@@ -64,15 +64,18 @@ LATER: dict[str, dict[str, Any]] = {
     "complete": {"usage": {"input": 1}},
     "fail": {"message": "no", "usage": {"input": 1}},
 }
-"""The requests that say how many reports a worker knows to be confirmed."""
+"""The requests that say what a worker knows to be confirmed."""
 
 
-async def test_a_report_that_the_store_has_lost_ends_the_lease_at_the_next_request(site: WorkerDoor) -> None:
+@pytest.mark.parametrize("known", [{"confirmed": 2}, {"heard": "an answer"}])
+async def test_what_the_store_has_lost_ends_the_lease_at_the_next_request(
+    site: WorkerDoor, known: dict[str, Any]
+) -> None:
     task_id = (await site.send())["id"]
     for action, said in LATER.items():
         lease = (await site.take())["lease"]
         await site.report("update", lease, message="kept", number=1)
-        status, refused = await site.act(action, {"lease": lease, "confirmed": 2, **said})
+        status, refused = await site.act(action, {"lease": lease, **known, **said})
         assert (action, status) == (action, 409)
         assert refused["error"]["details"][0]["reason"] == "LEASE_LOST"
     await site.report("complete", (await site.take())["lease"])

@@ -246,14 +246,14 @@ def take_a_word_again(world: World) -> None:
 
 def forget_what_workers_know(world: World) -> None:
     """A worker does not say which of its reports were confirmed."""
-    tell = ServerSink.tell
+    confirm = ServerSink.confirm
 
-    async def forget(sink: ServerSink, action: str, body: Any, into: type[Any], wait_s: float = 0.0) -> Any:
+    def forget(sink: ServerSink, body: Any) -> None:
+        confirm(sink, body)
         if hasattr(body, "confirmed"):
             body.confirmed = 0
-        return await tell(sink, action, body, into, wait_s)
 
-    world.patch(ServerSink, "tell", forget)
+    world.patch(ServerSink, "confirm", forget)
 
 
 def renew_workers_leases_that_have_run_out(world: World) -> None:

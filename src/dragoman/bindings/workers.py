@@ -49,7 +49,7 @@ from dragoman.model.errors import A2AError, InvalidParams, LeaseLost, Unauthoriz
 from dragoman.model.events import ArtifactChunk, Delegated, StepFailure
 from dragoman.model.headers import TaskHeaders
 from dragoman.model.ids import timestamp
-from dragoman.model.operations import Call, CompleteTask, UpdateStatus
+from dragoman.model.operations import NOTHING_CONFIRMED, Call, CompleteTask, Confirmed, UpdateStatus
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, Task, TaskState, Usage
 from dragoman.model.title import TITLE_NOTE, title_line
 from dragoman.store.api import StateChanged, StateFull
@@ -207,12 +207,12 @@ class WorkerBinding:
         if state not in TERMINAL:
             _check_numbers(said)
         if said.title is not None:
-            await _name_task(agent, said.lease, said.title, said.confirmed)
+            await _name_task(agent, said.lease, said.title, _confirmed(said))
         if state is TaskState.WORKING:
             steps = None if said.progress is None else (said.progress.current, said.progress.total)
             word = Say(parts, steps, said.metadata)
             await agent.leases.say(
-                said.lease, word, usage=_usage(said.usage), number=said.number, confirmed=said.confirmed
+                said.lease, word, usage=_usage(said.usage), number=said.number, confirmed=_confirmed(said)
             )
             return _json(wire.EmptyReply())
         if state is None or state not in TERMINAL | INTERRUPTED:
@@ -226,7 +226,7 @@ class WorkerBinding:
             lease=said.lease,
             reason=said.reason,
             number=said.number if state in INTERRUPTED else 0,  # an end needs none: it is the last report
-            confirmed=said.confirmed,
+            confirmed=_confirmed(said),
         )
         return await self._send_report(request, report)
 
@@ -246,7 +246,7 @@ class WorkerBinding:
             usage=_usage(said.usage),
             number=said.number,
             weight=weight,
-            confirmed=said.confirmed,
+            confirmed=_confirmed(said),
         )
         return _json(wire.ArtifactReply(artifact.artifact_id))
 
@@ -255,7 +255,9 @@ class WorkerBinding:
         if not parts:
             raise InvalidParams("message", "is required: say what you want to know")
         question = Ask(parts, asked.auth, note=asked.note, place=asked.place)
-        answer = await agent.leases.ask(asked.lease, question, asked.question, asked.wait_s, confirmed=asked.confirmed)
+        answer = await agent.leases.ask(
+            asked.lease, question, asked.question, asked.wait_s, confirmed=_confirmed(asked)
+        )
         if answer is None:
             return _json(wire.AskReply(answer, agent.leases.lease_s))
         metadata = await agent.leases.request_metadata(asked.lease, answer)
@@ -274,20 +276,20 @@ class WorkerBinding:
             detach=asked.detach,
             number=asked.delegation,
         )
-        delegated = await agent.leases.delegate(asked.lease, order, asked.wait_s, confirmed=asked.confirmed)
+        delegated = await agent.leases.delegate(asked.lease, order, asked.wait_s, confirmed=_confirmed(asked))
         outcome = None if delegated is None else _outcome(delegated)
         return _json(wire.DelegateReply(outcome, agent.leases.lease_s))
 
     async def _step(self, agent: WorkerAgent, request: HttpRequest, told: wire.StepRequest) -> HttpResponse:
         step = Step(told.name, told.key, told.at_most_once)
         word = ToldStep(step, _step_place(told), told.number, uncertain=told.uncertain)
-        return _json(_step_reply(await agent.leases.step(told.lease, word, confirmed=told.confirmed)))
+        return _json(_step_reply(await agent.leases.step(told.lease, word, confirmed=_confirmed(told))))
 
     async def _step_result(self, agent: WorkerAgent, request: HttpRequest, told: wire.StepResult) -> HttpResponse:
         word = ToldStep(
             Step(told.name, told.key), _step_place(told), told.number, done=_step_done(told), took_ms=told.took_ms
         )
-        standing = await agent.leases.step(told.lease, word, _usage(told.usage), confirmed=told.confirmed)
+        standing = await agent.leases.step(told.lease, word, _usage(told.usage), confirmed=_confirmed(told))
         reply = _step_reply(standing)
         if reply.parts is not None and any(part.raw is not None for part in reply.parts):
             reply.parts = None  # it has just sent them
@@ -306,7 +308,7 @@ class WorkerBinding:
                 raise InvalidParams("until", "is too late: a task sleeps for ten years at most")
         sleep = Sleep(for_ms=for_ms, until_ms=until_ms, wake_on_message=told.wake_on_message)
         word = ToldSleep(sleep, _step_place(told), told.number, keeps=told.keep)
-        standing = await agent.leases.sleep(told.lease, word, confirmed=told.confirmed)
+        standing = await agent.leases.sleep(told.lease, word, confirmed=_confirmed(told))
         left_ms = standing.left_ms
         return _json(wire.SleepReply(timestamp(standing.wakes_ms), over=left_ms == 0, left_s=left_ms / 1000))
 
@@ -314,7 +316,7 @@ class WorkerBinding:
         wide, shared = _reach(asked.of)
         async with agent.leases.open_state(asked.lease, "memory", wide=wide, shared=shared) as space:
             place = _step_place(asked)
-            memory = LeasedMemory(agent.leases, asked.lease, space, place, asked.number, asked.confirmed)
+            memory = LeasedMemory(agent.leases, asked.lease, space, place, asked.number, _confirmed(asked))
             return _json(await memory.answer(asked))
 
     async def _state(self, agent: WorkerAgent, request: HttpRequest, asked: wire.StateRequest) -> HttpResponse:
@@ -333,7 +335,7 @@ class WorkerBinding:
         await _count_tokens(agent, said)
         artifacts = tuple(given.artifact() for given in said.artifacts)
         task_id = await agent.leases.find_task(said.lease)
-        report = CompleteTask(id=task_id, artifacts=artifacts, lease=said.lease, confirmed=said.confirmed)
+        report = CompleteTask(id=task_id, artifacts=artifacts, lease=said.lease, confirmed=_confirmed(said))
         return await self._send_report(request, report)
 
     async def _fail(self, agent: WorkerAgent, request: HttpRequest, said: wire.FailureReport) -> HttpResponse:
@@ -346,7 +348,7 @@ class WorkerBinding:
             parts=parts,
             lease=said.lease,
             reason=said.reason,
-            confirmed=said.confirmed,
+            confirmed=_confirmed(said),
         )
         return await self._send_report(request, report)
 
@@ -378,6 +380,11 @@ def _decode(body: bytes, into: type[W], max_depth: int, max_values: int) -> W:
     return json_fields.read(decoder, body)
 
 
+def _confirmed(said: wire.Confirming) -> Confirmed:
+    """What the worker knows to be committed."""
+    return Confirmed(said.confirmed, said.heard) if said.confirmed or said.heard else NOTHING_CONFIRMED
+
+
 def _check_numbers(said: wire.StatusReport | wire.ArtifactReport) -> None:
     """Raises InvalidParams for a report that confirms itself: its lease would end, and that of the next worker."""
     if 0 < said.number <= said.confirmed:
@@ -390,12 +397,12 @@ async def _count_tokens(
     """Count the tokens of a report before the report itself. A repeated final report counts nothing."""
     if said.usage is not None:
         try:
-            await agent.leases.say(said.lease, Say(), usage=_usage(said.usage), confirmed=said.confirmed)
+            await agent.leases.say(said.lease, Say(), usage=_usage(said.usage), confirmed=_confirmed(said))
         except LeaseLost:  # a repeated report, or one that is refused next
             pass
 
 
-async def _name_task(agent: WorkerAgent, token: str, title: str, confirmed: int) -> None:
+async def _name_task(agent: WorkerAgent, token: str, title: str, confirmed: Confirmed) -> None:
     """Give the task of a lease its title, before the report that brings it. Raises InvalidParams."""
     line = title_line(title)
     if not line:

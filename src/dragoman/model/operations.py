@@ -163,17 +163,31 @@ class GetExtendedCard(Struct, frozen=True, kw_only=True):
     or_public: bool = False
 
 
+class Confirmed(Struct, frozen=True):
+    """What a worker knows to be committed under its lease. A failover may have lost it.
+
+    `report` is the number of its newest report that was confirmed, 0 if none was. `outcome` is the id of the message
+    that answered it last, or of the delegated task whose outcome it was given last; empty if there is none.
+    """
+
+    report: int = 0
+    outcome: str = ""
+
+
+NOTHING_CONFIRMED = Confirmed()
+
+
 class CompleteTask(Struct, frozen=True, kw_only=True):
     """A worker's report that a task is done (BeeOS). `lease` is the one that came with the task; None if not sent.
 
-    `confirmed` is the number of the worker's newest report that the server has confirmed.
+    `confirmed` is what the worker knows of its lease.
     """
 
     id: str
     artifacts: tuple[Artifact, ...] = ()
     lease: str | None = None
     tenant: str = ""
-    confirmed: int = 0
+    confirmed: Confirmed = NOTHING_CONFIRMED
 
 
 class UpdateStatus(Struct, frozen=True, kw_only=True):
@@ -189,7 +203,7 @@ class UpdateStatus(Struct, frozen=True, kw_only=True):
     tenant: str = ""
     reason: str = ""
     number: int = 0
-    confirmed: int = 0
+    confirmed: Confirmed = NOTHING_CONFIRMED
 
 
 Operation = (

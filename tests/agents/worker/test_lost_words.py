@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.words import ToldSleep, ToldStep
 from dragoman.engine.words import Ask, Delegation, Say, Sleep, Step, StepDone
-from dragoman.model.errors import LeaseLost, Unavailable
+from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
 from dragoman.model.events import ArtifactChunk
 from dragoman.model.message import Part
+from dragoman.model.operations import Confirmed
 from dragoman.model.task import TaskState, Usage
 from dragoman.store.api import StoreError
 from dragoman.store.replicas import StoreRewound
@@ -51,48 +52,85 @@ async def test_a_worker_does_not_go_on_behind_words_that_the_store_has_lost(tmp_
         assert "behind it" not in [said.text for said in (await here.get(task_id)).history]
 
 
-COUNTED = Callable[[WorkerAgent, House, str, str], Awaitable[object]]
-"""A word of a worker under a lease, which says that the server has confirmed two reports: the agent, its engine, the
-lease and the task."""
+COUNTED = Callable[[WorkerAgent, House, str, str, Confirmed], Awaitable[object]]
+"""A word of a worker under a lease, which says what it knows to be confirmed: the agent, its engine, the lease, the
+task, and that."""
 
 WORDS: dict[str, COUNTED] = {
-    "update": lambda agent, _, lease, __: agent.leases.say(lease, word("3"), number=3, confirmed=2),
-    "artifact": lambda agent, _, lease, __: agent.leases.say(
-        lease, ArtifactChunk(artifact("3")), number=3, confirmed=2
+    "update": lambda agent, _, lease, __, known: agent.leases.say(lease, word("3"), number=3, confirmed=known),
+    "artifact": lambda agent, _, lease, __, known: agent.leases.say(
+        lease, ArtifactChunk(artifact("3")), number=3, confirmed=known
     ),
-    "tokens": lambda agent, _, lease, __: agent.leases.say(lease, Say(), usage=Usage(1), confirmed=2),
-    "ask": lambda agent, _, lease, __: agent.leases.ask(lease, Ask((Part(text="?"),)), 1, 0, confirmed=2),
-    "delegate": lambda agent, _, lease, __: agent.leases.delegate(
-        lease, Delegation(agent="other", parts=(Part(text="?"),)), 0, confirmed=2
+    "tokens": lambda agent, _, lease, __, known: agent.leases.say(lease, Say(), usage=Usage(1), confirmed=known),
+    "ask": lambda agent, _, lease, __, known: agent.leases.ask(lease, Ask((Part(text="?"),)), 1, 0, confirmed=known),
+    "delegate": lambda agent, _, lease, __, known: agent.leases.delegate(
+        lease, Delegation(agent="other", parts=(Part(text="?"),)), 0, confirmed=known
     ),
-    "step": lambda agent, _, lease, __: agent.leases.step(
-        lease, ToldStep(Step("charge"), "1", 1, done=StepDone()), confirmed=2
+    "step": lambda agent, _, lease, __, known: agent.leases.step(
+        lease, ToldStep(Step("charge"), "1", 1, done=StepDone()), confirmed=known
     ),
-    "sleep": lambda agent, _, lease, __: agent.leases.sleep(lease, ToldSleep(Sleep(for_ms=9), "1", 1), confirmed=2),
-    "complete": lambda _, here, lease, task_id: here.ask(replace(done(task_id, lease), confirmed=2)),
-    "fail": lambda _, here, lease, task_id: here.ask(
-        replace(updated(task_id, TaskState.FAILED, lease=lease), confirmed=2)
+    "sleep": lambda agent, _, lease, __, known: agent.leases.sleep(
+        lease, ToldSleep(Sleep(for_ms=9), "1", 1), confirmed=known
+    ),
+    "complete": lambda _, here, lease, task_id, known: here.ask(replace(done(task_id, lease), confirmed=known)),
+    "fail": lambda _, here, lease, task_id, known: here.ask(
+        replace(updated(task_id, TaskState.FAILED, lease=lease), confirmed=known)
     ),
 }
 
 
+@pytest.mark.parametrize("known", [Confirmed(2), Confirmed(1, "lost")], ids=["report", "outcome"])
 @pytest.mark.parametrize("said", WORDS)
-async def test_a_word_that_follows_one_that_the_store_has_lost_ends_the_lease(said: str) -> None:
-    """Nobody told this server of the loss: only the worker knows of its second report."""
+async def test_a_word_that_follows_one_that_the_store_has_lost_ends_the_lease(said: str, known: Confirmed) -> None:
+    """Nobody told this server of the loss: only the worker knows of its second report, or of what it was given."""
     agent = worker()
     async with asyncio.timeout(DEADLINE_S), house(agent) as here:
         task_id = await here.begin()
         first = token(await taken(agent))
         await agent.leases.say(first, word("kept"), number=1)
         with pytest.raises(LeaseLost):
-            await WORDS[said](agent, here, first, task_id)
+            await WORDS[said](agent, here, first, task_id, known)
         again = token(await taken(agent, "w2"))
         assert (await here.get(task_id)).status.state is TaskState.WORKING
         with pytest.raises(LeaseLost):
             await agent.leases.beat(first, 0, 0)
         await agent.leases.say(again, word("1"), number=1)
-        await agent.leases.say(again, word("2"), number=2, confirmed=1)
-        assert (await here.ask(replace(done(task_id, again), confirmed=2))).state is TaskState.COMPLETED
+        await agent.leases.say(again, word("2"), number=2, confirmed=Confirmed(1))
+        assert (await here.ask(replace(done(task_id, again), confirmed=Confirmed(2)))).state is TaskState.COMPLETED
+
+
+@pytest.mark.parametrize("said", WORDS)
+async def test_a_question_whose_answer_the_store_has_lost_is_open_for_another_worker(said: str) -> None:
+    agent = worker()
+    async with asyncio.timeout(DEADLINE_S), house(agent) as here:
+        task_id = await here.begin()
+        first = token(await taken(agent))
+        assert await agent.leases.ask(first, Ask((Part(text="Where?"),)), 1, 0) is None
+        with pytest.raises(LeaseLost):
+            await WORDS[said](agent, here, first, task_id, Confirmed(0, "lost"))
+        assert (await here.get(task_id)).status.state is TaskState.INPUT_REQUIRED
+        await here.send("here", task_id=task_id, return_immediately=True)
+        again = token(await taken(agent, "w2", replays=True))
+        answer = await agent.leases.ask(again, Ask((Part(text="Where?"),)), 1, 0)
+        assert answer is not None
+        assert answer.text == "here"
+        kept = Confirmed(0, answer.message_id)
+        assert (await here.ask(replace(done(task_id, again), confirmed=kept))).state is TaskState.COMPLETED
+
+
+async def test_a_worker_that_counts_on_after_a_lost_answer_or_outcome_is_not_told_that_it_counts_wrongly() -> None:
+    agent = worker()
+    async with asyncio.timeout(DEADLINE_S), house(agent) as here:
+        await here.begin()
+        first = token(await taken(agent))
+        with pytest.raises(InvalidParams):
+            await agent.leases.ask(first, Ask((Part(text="When?"),)), 2, 0)
+        with pytest.raises(LeaseLost):
+            await agent.leases.ask(first, Ask((Part(text="When?"),)), 2, 0, confirmed=Confirmed(0, "lost"))
+        again = token(await taken(agent, "w2"))
+        order = Delegation(agent="other", parts=(Part(text="?"),), number=2)
+        with pytest.raises(LeaseLost):
+            await agent.leases.delegate(again, order, 0, confirmed=Confirmed(0, "lost"))
 
 
 def test_a_failover_before_the_agent_is_served_costs_no_worker_anything() -> None:

@@ -18,17 +18,24 @@ from dragoman.engine.api import Execute
 from dragoman.engine.words import Step
 from dragoman.model.errors import InvalidParams
 from dragoman.model.events import Stepped
+from dragoman.model.operations import NOTHING_CONFIRMED, Confirmed
 from dragoman.store.state import StateKind
 
 
 class LeasedMemory:
     """The memory in `space`, for a single call of the worker with the lease `token`: the step at `place`.
 
-    `number` and `confirmed` are as in `wire.MemoryRequest`.
+    `number` is as in `wire.MemoryRequest`, `confirmed` as in `Leases.say`.
     """
 
     def __init__(
-        self, leases: Leases, token: str, space: LeasedSpace, place: str, number: int, confirmed: int = 0
+        self,
+        leases: Leases,
+        token: str,
+        space: LeasedSpace,
+        place: str,
+        number: int,
+        confirmed: Confirmed = NOTHING_CONFIRMED,
     ) -> None:
         self._leases = leases
         self._token = token

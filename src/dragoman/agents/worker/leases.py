@@ -46,7 +46,7 @@ from dragoman.model.events import Delegated, Logged, Stepped
 from dragoman.model.headers import TaskHeaders
 from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message
-from dragoman.model.operations import CompleteTask, UpdateStatus
+from dragoman.model.operations import NOTHING_CONFIRMED, CompleteTask, Confirmed, UpdateStatus
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskHead, TaskState, Usage
 from dragoman.store.api import OutcomeUnknown, StoreError
 from dragoman.store.state import StateKind
@@ -276,13 +276,13 @@ class Leases:
         usage: Usage | None = None,
         number: int = 0,
         weight: int = 0,
-        confirmed: int = 0,
+        confirmed: Confirmed = NOTHING_CONFIRMED,
     ) -> None:
         """Take a worker's word about the task of its lease. Returns once it is committed.
 
         A word whose `number` is not greater than that of an earlier one of the same lease is a repetition of that word.
-        `weight` is the size of a chunk as `Bounds.weigh_plain` found it; 0: it has to be checked. `confirmed` is as in
-        `Teller.tell`, here and in the other words.
+        `weight` is the size of a chunk as `Bounds.weigh_plain` found it; 0: it has to be checked. If the store has lost
+        something that is `confirmed`, here and in the other words, the lease is lost.
         Raises InvalidParams, LeaseLost, or Unavailable if the store cannot be written now.
         """
         known = self._saw(token)
@@ -313,7 +313,9 @@ class Leases:
             number = report.number if isinstance(report, UpdateStatus) else 0
             await self._teller.tell(task_id, token, word, number=number, confirmed=report.confirmed)
 
-    async def ask(self, token: str, question: Ask, number: int, wait_s: float, *, confirmed: int = 0) -> Message | None:
+    async def ask(
+        self, token: str, question: Ask, number: int, wait_s: float, *, confirmed: Confirmed = NOTHING_CONFIRMED
+    ) -> Message | None:
         """Ask the lease's question with that number (0: the next one), and wait for the answer.
 
         None if no answer comes within `wait_s`: ask again with the same number. Raises InvalidParams, or LeaseLost.
@@ -322,6 +324,7 @@ class Leases:
         with ANSWERING, await self.cache.get(task_of(token), token) as known:
             async with known.lock:
                 await known.reread()
+                self.cache.check(known, confirmed)
             answered = len(known.answers)
             number = number or answered + 1
             if number > answered + 1:
@@ -335,7 +338,9 @@ class Leases:
             raise LeaseLost
         return beat.answers[0] if beat.answers else None
 
-    async def delegate(self, token: str, order: Delegation, wait_s: float, *, confirmed: int = 0) -> Delegated | None:
+    async def delegate(
+        self, token: str, order: Delegation, wait_s: float, *, confirmed: Confirmed = NOTHING_CONFIRMED
+    ) -> Delegated | None:
         """Give the lease's order with that number (0: the next one) to another agent, and wait for the outcome.
 
         None if there is none within `wait_s`: ask again with the same number. Raises LeaseLost.
@@ -345,6 +350,7 @@ class Leases:
         with ANSWERING, await self.cache.get(task_id, token) as known:
             async with known.lock:
                 await known.reread()
+                self.cache.check(known, confirmed)
             assert known.lease is not None
             told = known.lease.delegations
             number = order.number or told + 1
@@ -362,7 +368,9 @@ class Leases:
             outcome = coming.result() if coming.done() and not coming.cancelled() else None
         return outcome
 
-    async def step(self, token: str, told: ToldStep, usage: Usage | None = None, *, confirmed: int = 0) -> StepStanding:
+    async def step(
+        self, token: str, told: ToldStep, usage: Usage | None = None, *, confirmed: Confirmed = NOTHING_CONFIRMED
+    ) -> StepStanding:
         """Find how it stands with a step, and record it if it is done.
 
         The same step may be told again under its lease, which changes nothing. Raises InvalidParams or LeaseLost, also
@@ -387,7 +395,7 @@ class Leases:
             asks = told.step.at_most_once and uncertain > (told.uncertain or 0)
             return StepStanding(step_key(task_id, told.place), uncertain=uncertain if asks else 0)
 
-    async def sleep(self, token: str, told: ToldSleep, *, confirmed: int = 0) -> SleepStanding:
+    async def sleep(self, token: str, told: ToldSleep, *, confirmed: Confirmed = NOTHING_CONFIRMED) -> SleepStanding:
         """Record a sleep, or find how it stands. The lease is over then, unless the sleep is, or its worker keeps it.
 
         Raises InvalidParams or LeaseLost, also if the sleep ends the task.

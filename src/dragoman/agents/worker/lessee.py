@@ -232,6 +232,8 @@ class ServerSink:
         self._numbers = 0
         self._confirmed = 0
         """The newest of these numbers that the server has confirmed."""
+        self._heard = ""
+        """The id of the last answer, or of the task with the last outcome, that this worker was given."""
         self._questions = 0
         self._used: Usage | None = None
         self._title: str | None = None
@@ -374,13 +376,13 @@ class ServerSink:
                 wait_s,
                 note,
                 place,
-                confirmed=self._confirmed,
             )
             while True:
                 reply = await self.tell("ask", question, wire.AskReply, wait_s)
                 if reply is not None and reply.answer is not None:
                     self._answered_with[reply.answer.message_id] = reply.metadata
                     self._note_headers(reply.headers)
+                    self._heard = reply.answer.message_id
                     return reply.answer
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
@@ -406,12 +408,12 @@ class ServerSink:
             detach=order.detach,
             delegation=number,
             wait_s=wait_s,
-            confirmed=self._confirmed,
         )
         while True:
             reply = await self.tell("delegate", told, wire.DelegateReply, wait_s)
             if reply is not None and (came := reply.outcome) is not None:
                 break
+        self._heard = came.task_id or self._heard
         usage = None if came.usage is None else came.usage.usage()
         delegated = Delegated(
             told.delegation, came.agent, came.task_id, came.state, came.timestamp, came.message, came.artifacts, usage
@@ -453,7 +455,6 @@ class ServerSink:
                 key=word.key,
                 at_most_once=word.at_most_once,
                 uncertain=uncertain,
-                confirmed=self._confirmed,
             )
             if word.at_most_once:
                 async with self._turn:  # its beginning is written
@@ -485,7 +486,6 @@ class ServerSink:
                 attempts=done.attempts,
                 took_ms=took_ms,
                 usage=self._take_usage(),
-                confirmed=self._confirmed,
             )
             await self.tell("step-result", told, wire.EmptyReply)
         now = timestamp(round(time.time() * 1000))
@@ -521,7 +521,6 @@ class ServerSink:
             while True:
                 async with self._turn:
                     await self._send_usage()
-                    told.confirmed = self._confirmed
                     reply = await self.tell("sleep", told, wire.SleepReply)
                 assert reply is not None
                 if reply.over:
@@ -604,7 +603,7 @@ class ServerSink:
             self.ending = True
             said = wire.WorkerMessage(word.parts) if word.parts else None
             if word.state is TaskState.COMPLETED and said is None:
-                completion = wire.CompletionReport(self.lease, usage=self._take_usage(), confirmed=self._confirmed)
+                completion = wire.CompletionReport(self.lease, usage=self._take_usage())
                 await self.tell("complete", completion, wire.EmptyReply)
             else:
                 update = wire.StatusReport(
@@ -613,7 +612,6 @@ class ServerSink:
                     message=said,
                     usage=self._take_usage(),
                     reason=word.reason,
-                    confirmed=self._confirmed,
                 )
                 await self.tell("update", update, wire.EmptyReply)
 
@@ -628,6 +626,7 @@ class ServerSink:
 
         Raises CallRefused, or CancelledError if the lease is over.
         """
+        self.confirm(body)
         while True:
             try:
                 return await self._server.call(action, body, into, wait_s)
@@ -640,6 +639,11 @@ class ServerSink:
                 if not refused.temporary:
                     raise
                 await asyncio.sleep(RETRY_S)
+
+    def confirm(self, body: Struct) -> None:
+        """Say in a request what the server has confirmed, so that a failover which loses it ends the lease."""
+        if isinstance(body, wire.Confirming):
+            body.confirmed, body.heard = self._confirmed, self._heard
 
     async def _send_usage(self) -> None:
         """Report the tokens, and the title, that no report has taken along."""
@@ -659,7 +663,7 @@ class ServerSink:
     async def _tell_report(self, action: str, report: wire.StatusReport | wire.ArtifactReport) -> None:
         """Make a report under the next number."""
         self._numbers += 1
-        report.number, report.confirmed = self._numbers, self._confirmed
+        report.number = self._numbers
         await self.tell(action, report, wire.EmptyReply)
         self._confirmed = report.number
 

@@ -26,6 +26,7 @@ from dragoman.engine.worker_tasks import Overtaken, WorkerTasks
 from dragoman.model.errors import LeaseLost
 from dragoman.model.events import Delegated, Event, Logged, MessageReceived, Stepped
 from dragoman.model.message import Message
+from dragoman.model.operations import Confirmed
 from dragoman.model.task import INTERRUPTED
 from dragoman.store.api import Appended, Refused, StoreError
 from dragoman.store.worker_leases import WORKER, HeldLease, WorkerLease, WorkerLeaseChange
@@ -88,6 +89,17 @@ class CachedTask:
         """The answers that the worker of the lease has been given."""
         lease = self.lease
         return () if lease is None else self.view.said[lease.base : lease.base + lease.questions]
+
+    def has_outcome(self, confirmed: Confirmed) -> bool:
+        """Whether the log, as it is known here, has the answer or the outcome that the worker was given last."""
+        outcome = confirmed.outcome
+        if not outcome or self.lease is None or any(answer.message_id == outcome for answer in self.answers):
+            return True
+        return any(delegated.task_id == outcome for delegated in self.view.delegated.values())
+
+    def has(self, confirmed: Confirmed) -> bool:
+        """Whether log and lease, as they are known here, have all that the worker knows of them."""
+        return (self.lease is None or self.lease.reports >= confirmed.report) and self.has_outcome(confirmed)
 
     def add(self, events: Sequence[Event], lease: WorkerLease | None, written: Appended | None = None) -> None:
         """Take in what has been written: events, as the store says, and what has become of the lease."""
@@ -305,6 +317,15 @@ class TaskCache:
         for known in tuple(self._known.values()):
             if known.lost:
                 self.take_back(known)
+
+    def check(self, known: CachedTask, confirmed: Confirmed) -> None:
+        """Take the task back if its worker knows of more than there is, in a log and a lease that were just read.
+
+        Raises LeaseLost then: the store has lost words that the worker will not repeat, or answers that it heeds.
+        """
+        if not known.has(confirmed):
+            self.take_back(known)
+            raise LeaseLost
 
     def take_back(self, known: CachedTask) -> None:
         """End the lease of a worker that would go on behind words that the store has lost."""

@@ -24,6 +24,7 @@ from dragoman.engine.worker_tasks import Overtaken
 from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
 from dragoman.model.events import Delegated, Event, StatusChanged, Stepped
 from dragoman.model.lifecycle import SPELLED
+from dragoman.model.operations import NOTHING_CONFIRMED, Confirmed
 from dragoman.model.task import Usage
 from dragoman.store.api import Fenced, Moved, Refused
 from dragoman.store.worker_leases import WorkerLease, WorkerLeaseChange
@@ -61,12 +62,11 @@ class Teller:
         usage: Usage | None = None,
         number: int = 0,
         weight: int = 0,
-        confirmed: int = 0,
+        confirmed: Confirmed = NOTHING_CONFIRMED,
     ) -> None:
         """Tell a word under a lease, or without one. Returns once it is committed. A word with a `weight` was checked.
 
-        `confirmed` is the number of the worker's newest report that it knows to be committed. If the store has lost
-        that one, the lease ends.
+        If the store has lost something that is `confirmed`, the lease ends.
 
         While a delegated task's question to the caller is open, the word waits for `PATIENCE_S`; others of the same
         worker may be told meanwhile. Raises InvalidParams, LeaseLost, Unavailable or StoreError.
@@ -105,7 +105,7 @@ class Teller:
         usage: Usage | None,
         number: int,
         weight: int,
-        confirmed: int,
+        confirmed: Confirmed,
         *,
         fresh: bool,
     ) -> Telling:
@@ -119,9 +119,10 @@ class Teller:
             raise LeaseLost
         if lease is not None and 0 < number <= lease.reports:
             return await self._confirm(lease)  # the word is repeated, because its answer was lost
-        if lease is not None and fresh and lease.reports < confirmed:
-            self._cache.take_back(known)  # the store has lost a word that the worker will not repeat
-            raise LeaseLost
+        if fresh:
+            self._cache.check(known, confirmed)
+        elif not known.has_outcome(confirmed):
+            return Telling.STALE
         looks = isinstance(word, ToldStep) and word.looks
         if view.passed_on is not None and not (looks or (isinstance(word, Delegation) and _repeats(lease, word))):
             return Telling.WAITS if fresh else Telling.STALE  # no event comes between a question and its answer
@@ -137,7 +138,7 @@ class Teller:
                 return Telling.TOLD
             raise InvalidParams("id", WAITS)
         single = lease is not None and used is None and view.stands_alone(word, number)
-        if lease is not None and max(confirmed, number - 1) > lease.reports and not (fresh or single):
+        if lease is not None and max(confirmed.report, number - 1) > lease.reports and not (fresh or single):
             return Telling.STALE  # another replica was told the words before
         result = WordOutcome(task, view, lease, self._tasks.clock.now_ms(), number, self._tasks.max_steps)
         if used is not None and not (isinstance(word, ToldStep) and view.recorded_step(word.place)):
@@ -149,7 +150,7 @@ class Teller:
             self._hand_on(known, word, result)
         if not (fresh or result.events) and (single or result.lease == lease):
             return Telling.STALE  # no append proves anything
-        return await self._write(known, result, number if single else None, confirmed)
+        return await self._write(known, result, number if single else None, confirmed.report)
 
     async def _confirm(self, lease: WorkerLease) -> Telling:
         """Find that there is nothing to write, under a lease that runs. Raises LeaseLost."""

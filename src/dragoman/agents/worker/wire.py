@@ -193,11 +193,12 @@ class StatusReport(Struct, omit_defaults=True):
     one line for operators; the last one counts. `number` counts a lease's updates and artifacts together, from 1: a
     number that has arrived counts once, so a request whose answer was lost can be repeated, at any server of the store.
     One that is lower than the newest counts as arrived, so numbered requests are sent one after the other. `confirmed`
-    is the newest number that was answered, also in other actions: if a failover has lost that report, the lease is
-    over, and the task does not continue without it. With the state `input-required` the caller is asked, and the answer
-    comes with a heartbeat. `usage` has the tokens used since the last report: `input`, `output`, `cached` for input
-    tokens from a cache, and in `models` the part of each `model`. Terminal states are `completed`, `failed`, `rejected`
-    and `canceled`.
+    is the newest number that was answered, also in other actions, and `heard` the `messageId` of the last answer, or
+    the `task_id` of the last outcome of `delegate`, that the worker was given: if a failover has lost one of them, the
+    lease is over, and the task does not continue without it. With the state `input-required` the caller is asked, and
+    the answer comes with a heartbeat. `usage` has the tokens used since the last report: `input`, `output`, `cached`
+    for input tokens from a cache, and in `models` the part of each `model`. Terminal states are `completed`, `failed`,
+    `rejected` and `canceled`.
     """
 
     lease: str
@@ -210,6 +211,7 @@ class StatusReport(Struct, omit_defaults=True):
     reason: str = ""
     title: str | None = None
     confirmed: _Ordinal = 0
+    heard: str = ""
 
 
 class GivenArtifact(Struct, omit_defaults=True, rename="camel"):
@@ -236,7 +238,8 @@ class ArtifactReport(Struct, omit_defaults=True):
     """`artifact`: emits an artifact or, with `append`, adds parts to the end of the artifact of that `artifactId`.
 
     Chunks of an earlier lease stay until this lease reports that artifact; then they are replaced, even with `append`,
-    except for what the caller had before its last answer. `number`, `confirmed` and `usage` are as in `update`.
+    except for what the caller had before its last answer. `number`, `confirmed`, `heard` and `usage` are as in
+    `update`.
     """
 
     lease: str
@@ -246,6 +249,7 @@ class ArtifactReport(Struct, omit_defaults=True):
     usage: WorkerTokens | None = None
     number: _Ordinal = 0
     confirmed: _Ordinal = 0
+    heard: str = ""
 
 
 class AskRequest(Struct, omit_defaults=True):
@@ -265,6 +269,7 @@ class AskRequest(Struct, omit_defaults=True):
     note: dict[str, str] | None = None
     place: str | None = None
     confirmed: _Ordinal = 0
+    heard: str = ""
 
 
 class AskReply(Struct, omit_defaults=True):
@@ -300,6 +305,7 @@ class DelegateRequest(Struct, omit_defaults=True):
     delegation: _Count = 0
     wait_s: _Seconds = 0.0
     confirmed: _Ordinal = 0
+    heard: str = ""
 
 
 class DelegationOutcome(Struct, omit_defaults=True):
@@ -339,6 +345,7 @@ class StepRequest(Struct, omit_defaults=True):
     at_most_once: bool = False
     uncertain: _Count | None = None
     confirmed: _Ordinal = 0
+    heard: str = ""
 
 
 class StepResult(Struct, omit_defaults=True):
@@ -363,6 +370,7 @@ class StepResult(Struct, omit_defaults=True):
     took_ms: Annotated[int, Meta(ge=0, le=TOOK_MS_MAX)] = 0
     usage: WorkerTokens | None = None
     confirmed: _Ordinal = 0
+    heard: str = ""
 
 
 class StepReply(Struct, omit_defaults=True):
@@ -396,6 +404,7 @@ class SleepRequest(Struct, omit_defaults=True):
     wake_on_message: bool = False
     keep: bool = False
     confirmed: _Ordinal = 0
+    heard: str = ""
 
 
 class SleepReply(Struct):
@@ -433,6 +442,7 @@ class MemoryRequest(Struct, omit_defaults=True):
     limit: int = 100
     cursor: str | None = None
     confirmed: _Ordinal = 0
+    heard: str = ""
 
 
 class RememberedItem(Struct):
@@ -535,6 +545,7 @@ class CompletionReport(Struct, omit_defaults=True):
     artifacts: tuple[GivenArtifact, ...] = ()
     usage: WorkerTokens | None = None
     confirmed: _Ordinal = 0
+    heard: str = ""
 
 
 class FailureReport(Struct, omit_defaults=True):
@@ -547,6 +558,22 @@ class FailureReport(Struct, omit_defaults=True):
     usage: WorkerTokens | None = None
     reason: str = ""
     confirmed: _Ordinal = 0
+    heard: str = ""
+
+
+Confirming = (
+    StatusReport
+    | ArtifactReport
+    | AskRequest
+    | DelegateRequest
+    | StepRequest
+    | StepResult
+    | SleepRequest
+    | MemoryRequest
+    | CompletionReport
+    | FailureReport
+)
+"""The requests that say what a worker knows to be committed."""
 
 
 class ReleaseRequest(Struct):
