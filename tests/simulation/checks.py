@@ -8,6 +8,8 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from dragoman.model.events import Event, MessageReceived, StatusChanged, Stepped, Submitted
 from dragoman.model.lifecycle import FOLLOWS, SPELLED
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
@@ -75,6 +77,12 @@ class Known:
         if seq > len(self.events):
             return False
         return self.events[seq - 1] == event if event is not None else state is None or self.states[seq] is state
+
+    def said_again(self, seq: int) -> bool:
+        """Whether the events up to `seq` that were lost have come again, word for word, but for when a message came."""
+        if seq > min(len(self.former), len(self.events)):
+            return False
+        return all(_timeless(was) == _timeless(now) for was, now in zip(self.former[:seq], self.events, strict=False))
 
     def shown_before(self, at_s: float, seq: int, event: Event | None, state: TaskState | None) -> bool:
         """Whether somebody may still be shown what the database has lost a moment ago."""
@@ -351,6 +359,8 @@ class _Checking:
             task.stale.discard(key)  # whoever comes back with a place that is lost begins with the task
         else:
             after = task.streams.get(key)
+            if key in task.stale and task.said_again(task.streams[key]):
+                task.stale.discard(key)
             if key in task.stale:
                 yield f"{who}: seq {made.seq} of {made.task_id} follows what the database has lost (invariant 2)"
             if after is not None and made.seq != after + 1:
@@ -411,6 +421,11 @@ class _Numbered:
 
     def __init__(self, event: Event) -> None:
         self.event = event
+
+
+def _timeless(event: Event) -> Event:
+    """The event as its record knows it: without the time at which a message came."""
+    return replace(event, timestamp="") if isinstance(event, MessageReceived) else event
 
 
 def check_end(database: Database, history: h.History) -> list[str]:
