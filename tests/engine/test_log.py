@@ -426,6 +426,24 @@ async def test_a_task_begins_anew_if_the_store_has_lost_what_was_written(store: 
     await standby.close()
 
 
+@pytest.mark.parametrize("remembers", [True, False])
+@pytest.mark.parametrize("history", ["one", "another"])
+async def test_a_run_that_remembers_what_no_event_says_begins_anew_after_a_failover(
+    store: Store, history: str, remembers: bool
+) -> None:
+    """The standby has the whole log. What the run wrote to its memory may be lost nevertheless."""
+    log, behind = await failing_log(store)
+    stopped: list[bool] = []
+    run = Listening(lambda message, _: None, lambda: bool(stopped.append(True)), remembers=remembers)
+    log.followers.attach(run)
+    behind.replicas = Renamed(history)
+    await LogReader().reread(log)
+    begins_anew = remembers and history == "another"
+    assert stopped == ([True] if begins_anew else [])
+    assert log.followers.attached is not begins_anew
+    assert (log.seq, log.outdated) == (1, False)
+
+
 @pytest.mark.parametrize("guarded", ["by seq", "by epoch"])
 async def test_a_write_upon_what_the_store_has_lost_can_be_made_again(store: Store, guarded: str) -> None:
     """A standby that lagged has taken over, and nobody here has noticed. There is nothing new to decide upon."""

@@ -84,15 +84,25 @@ class Alone:
 class Listening:
     """Has a run, and tells what that hears: see `engine.followers.RunKeeper`."""
 
-    def __init__(self, heard: Callable[[Message, bool], object], leased: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        heard: Callable[[Message, bool], object],
+        leased: Callable[[], bool] = lambda: False,
+        *,
+        remembers: bool = False,
+    ) -> None:
         self._heard = heard
         self._leased = leased
+        self._remembers = remembers
 
     def deliver(self, log: Log, message: Message, answers: bool = False) -> None:
         self._heard(message, answers)
 
     def leased_anew(self, log: Log) -> bool:
         return self._leased()
+
+    def remembers_more(self, log: Log) -> bool:
+        return self._remembers
 
 
 async def loaded(task_id: str, store: Any, owner: LogOwner | None = None) -> Log:

@@ -1,15 +1,19 @@
 """A space of the state of agents, as everything that is read below a prefix."""
 
+import asyncio
+
 import pytest
 
 from dragoman.engine.state_space import PAGE, StateSpace, StoredSpace, read_below
 from dragoman.model.ids import SystemClock
-from dragoman.store.api import Fenced
+from dragoman.store.api import Fenced, StateChanged
 from dragoman.store.local_state import LocalState
 from dragoman.store.state import StateEntry, StateGuard, StatePut, StateScope
 
 
 class Nobody:
+    outdated = False
+
     def state_guard(self) -> None:
         return None
 
@@ -49,3 +53,30 @@ async def test_everything_below_a_prefix_is_read_in_as_few_pages_as_there_are(co
     assert await keys_below(space, "p/") == keys
     assert space.reads == reads
     assert await keys_below(space, "p/", descending=True) == keys[::-1]
+
+
+class Stale(Nobody):
+    """A run that a failover may have cut back, until somebody has compared it with the store."""
+
+    outdated = True
+
+    def __init__(self, *, lost: bool) -> None:
+        self.lost = lost
+
+    def state_guard(self) -> None:
+        if self.asked and self.lost:
+            raise asyncio.CancelledError
+        self.outdated, self.asked = not self.asked, True
+
+    asked = False
+
+
+async def test_a_run_that_a_failover_has_cut_back_is_not_told_of_an_entry_that_is_lost() -> None:
+    """It is over, and another one begins with what is left."""
+    scope = StateScope("graph", "ada", "talk", "memory")
+    for lost, told in ((True, asyncio.CancelledError), (False, StateChanged)):
+        run = Stale(lost=lost)
+        space = StoredSpace(LocalState(SystemClock()), scope, run, SystemClock(), retry_s=0)  # type: ignore[arg-type]
+        with pytest.raises(told):
+            await space.write_entries(puts=[StatePut("k", b"x")], if_versions={"k": 1})
+        assert run.asked

@@ -180,6 +180,9 @@ class Led:
     def deliver(self, log: Log, message: Message, answers: bool = False) -> None:
         """See `RunKeeper`."""
 
+    def remembers_more(self, log: Log) -> bool:
+        return False
+
     def leased_anew(self, log: Log) -> bool:
         """See `RunKeeper`."""
         return True

@@ -40,6 +40,10 @@ class RunKeeper(Protocol[C]):
         """Take note that another engine has leased or ended the task. Returns whether the run goes on nevertheless."""
         ...
 
+    def remembers_more(self, log: C) -> bool:
+        """Whether the run, which may run again, has written state that no event of the log records yet."""
+        ...
+
 
 class ParkedFollower(Protocol):
     """Waits for a change without a future."""
@@ -140,6 +144,10 @@ class Followers(Generic[L]):
         if self._keeper is None or not self._keeper.leased_anew(log):
             self._keeper = None
             self.wake()  # those who wait here have to hear of the task from elsewhere now
+
+    def remembers_more(self, log: L) -> bool:
+        """See `RunKeeper`. False if there is no run here."""
+        return self._keeper is not None and self._keeper.remembers_more(log)
 
     def lose_run(self, log: L) -> None:
         """The run, if there is one, has lost the task."""

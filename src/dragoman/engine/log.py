@@ -518,7 +518,8 @@ async def read_record(task: Log, seq: int) -> Record | None:
 
 
 async def reread(log: Log) -> bool:
-    """Begin anew with what the store has, if it has lost something that the log has read; else extend the prefix.
+    """Begin anew with what the store has, if it has lost something that the log has read, or may have lost what its run
+    has remembered and not yet recorded; else extend the prefix.
 
     A run that works on the task has lost it then. Only during a turn. Returns False if nothing has changed. Raises
     StoreError or Unknown.
@@ -534,9 +535,14 @@ async def reread(log: Log) -> bool:
         await log.renew_audience(stored)
         if replicas.history != history:
             continue
-        if continues:
+        remembers = continues and history != log.history and log.followers.remembers_more(log)
+        if continues and not remembers:
             return log.extend_to(stored, history)
-        logger.error("task %s: the store has lost committed events; the task goes on from %d", log.head.id, stored.seq)
+        if remembers:
+            logger.warning("task %s: the store may have lost what its run has remembered: it runs again", log.head.id)
+        else:
+            seq = stored.seq
+            logger.error("task %s: the store has lost committed events; the task goes on from %d", log.head.id, seq)
         log.rewind(stored, history)
         return True
 

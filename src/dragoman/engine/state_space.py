@@ -11,8 +11,16 @@ from typing import Protocol
 
 from dragoman.model.ids import Clock
 from dragoman.model.task import TaskHead
-from dragoman.store.api import Fenced, OutcomeUnknown, StoreError
-from dragoman.store.state import StateEntry, StateGuard, StateKind, StatePut, StateScope, StateStore, StateWrite
+from dragoman.store.api import Fenced, OutcomeUnknown, StateChanged, StoreError
+from dragoman.store.state import (
+    StateEntry,
+    StateGuard,
+    StateKind,
+    StatePut,
+    StateScope,
+    StateStore,
+    StateWrite,
+)
 
 NO_VERSIONS: Mapping[str, int] = MappingProxyType({})
 
@@ -84,6 +92,11 @@ def scope_of(head: TaskHead, kind: StateKind, *, wide: bool, shared: bool) -> St
 
 class Speaker(Protocol):
     """The run whose right to write a space has."""
+
+    @property
+    def outdated(self) -> bool:
+        """Whether a failover may have lost what the run rests on, which nobody has compared with the store yet."""
+        ...
 
     def state_guard(self) -> StateGuard:
         """The right at present. Raises CancelledError if there is none any more."""
@@ -158,6 +171,10 @@ class StoredSpace(StateSpace):
             )
             try:
                 return await self._store.write_entries(write)
+            except StateChanged:
+                if not self._speaker.outdated:
+                    raise
+                await self._pause()  # else the agent would be told of what is lost, and the run may be over
             except Fenced as fenced:
                 assert write.guard is not None
                 await self._speaker.regain(write.guard, fenced)

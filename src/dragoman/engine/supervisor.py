@@ -218,6 +218,13 @@ class Supervisor:
         run.lose(Fenced(task.head.id))
         return False
 
+    def remembers_more(self, task: Log) -> bool:
+        """See `engine.followers.RunKeeper`."""
+        run = self.runs.of(task)
+        if run is None or run.log is not task or not (run.runner.traits.restartable or task.fold.steps):
+            return False
+        return run.sink.remembers_more
+
     async def _accept(self, task: Log) -> None:
         """Accept a lease that was offered for a suspended run, and let it go on with what the caller said."""
 

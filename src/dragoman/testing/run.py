@@ -502,6 +502,11 @@ class MemorySink:
     async def settle(self) -> None:
         """See `engine.state_space.Speaker`. Nothing is written."""
 
+    @property
+    def outdated(self) -> bool:
+        """See `engine.state_space.Speaker`."""
+        return False
+
     async def regain(self, lost: StateGuard, refused: Fenced) -> None:
         """See `engine.state_space.Speaker`. The right is never lost."""
 

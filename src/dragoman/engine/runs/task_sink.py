@@ -432,6 +432,12 @@ class TaskSink:
         self.replay = self.replay.keep_word(place, kept)
         return outcome
 
+    @property
+    def remembers_more(self) -> bool:
+        """Whether the run has changed its memory, and that is not on record yet."""
+        steps = (event.name for event in self.writer.pending if isinstance(event, Stepped))
+        return any(name.startswith("$memory.") and name.endswith((".set", ".delete")) for name in steps)
+
     async def settle(self) -> None:
         """Wait until each time, random number and id that the run has drawn, and what it has read of its memory, is
         committed. See `engine.state_space.Speaker`.
@@ -550,6 +556,11 @@ class TaskSink:
         if self.state_guard() == lost:
             self._execution.lose(refused)
             self.check()
+
+    @property
+    def outdated(self) -> bool:
+        """See `engine.state_space.Speaker`."""
+        return self.log.outdated
 
     def state_guard(self) -> StateGuard:
         """See `engine.state_space.Speaker`."""
