@@ -29,15 +29,17 @@ CARD = {
     "defaultOutputModes": ["text/plain"],
 }
 
+JSON = {"content-type": "application/json"}
+
 HOUR_S = 3600.0
 
 
 class Host:
     """Another server, as whoever asks it for the card of its agent sees it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_card: bool) -> None:
+        self.has_card = has_card
         self.away = False
-        self.asked = 0
 
     def make_egress(self, **_: Any) -> "Host":
         """As `EgressRules`."""
@@ -46,22 +48,29 @@ class Host:
     async def request(
         self, method: str, url: str | Target, *, timeout_s: float, headers: Mapping[str, str], body: bytes | None = None
     ) -> HttpReply:
-        self.asked += 1
         if self.away:
             raise Unreachable("https://partner.example", "nobody listens there")
-        return HttpReply(200, {"content-type": "application/json"}, msgspec.json.encode(CARD))
+        if method == "POST":
+            error = {"code": -32001, "message": "Task not found"}
+            answer = {"jsonrpc": "2.0", "id": msgspec.json.decode(body or b"")["id"], "error": error}
+            return HttpReply(200, JSON, msgspec.json.encode(answer))
+        return HttpReply(200, JSON, msgspec.json.encode(CARD)) if self.has_card else HttpReply(404, {}, b"")
 
     async def close(self) -> None:
         pass
 
 
+@pytest.mark.parametrize("has_card", [True, False])
 @pytest.mark.parametrize("away_s", [40.0, 600.0, 10 * HOUR_S])
-def test_calls_are_let_through_seconds_after_the_agent_is_back_however_long_it_was_away(away_s: float) -> None:
+def test_calls_are_let_through_seconds_after_the_agent_is_back_however_long_it_was_away(
+    away_s: float, has_card: bool
+) -> None:
     @in_virtual_time
     async def come_back() -> None:
-        loop, host = asyncio.get_running_loop(), Host()
+        loop, host = asyncio.get_running_loop(), Host(has_card=has_card)
         rules: Any = host
-        route = UpstreamRoute("partner", Upstream(url="https://partner.example"), make_no_credentials, loop.time, rules)
+        upstream = Upstream(url="https://partner.example", dialect=None if has_card else "1.0")
+        route = UpstreamRoute("partner", upstream, make_no_credentials, loop.time, rules)
         await route.endpoint.open()
         watching = asyncio.create_task(route.endpoint.watch())
         try:
@@ -73,11 +82,10 @@ def test_calls_are_let_through_seconds_after_the_agent_is_back_however_long_it_w
                     route.endpoint.request_reading()
                 assert route.health.refusal("partner").retry_after_s <= RETRY_S_MAX + 1
             await asyncio.sleep(7.0)  # the last call that failed had the card read
-            host.away, host.asked, back_s = False, 0, loop.time()
+            host.away, back_s = False, loop.time()
             while not breaker.admit():
                 await asyncio.sleep(0.1)
             assert loop.time() - back_s <= RETRY_S_MAX
-            assert host.asked == 1
             route.health.record_answer()
             assert route.state is None
         finally:

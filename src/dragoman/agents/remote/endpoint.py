@@ -168,7 +168,7 @@ class UpstreamEndpoint:
                     raise
                 await self._read_card(anew=True)
         except UNFOUND as error:
-            if not (self._speaks_no_a2a and isinstance(error, NoCard) and await self._access.ask_for_chat() is None):
+            if not (isinstance(error, NoCard) and await self._answers_without_card()):
                 self._set_fault(fault_of(error), self._access.describe(error))
                 return False
         else:
@@ -179,6 +179,18 @@ class UpstreamEndpoint:
         if held_back and self._health.half_open():
             log.info("upstream %s: its card can be read again: calls are tried", self._name)
         return True
+
+    async def _answers_without_card(self) -> bool:
+        """Whether it takes calls although it has no card: over chat completions, or in the dialect of its table."""
+        if self._speaks_no_a2a:
+            return await self._access.ask_for_chat() is None
+        connection, access = self._connection, self._access
+        if connection is None or access.upstream.dialect is None or access.for_callers:
+            return False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(access.timeouts.card_s):
+                return await upstream_check.ask(connection) is None
+        return False
 
     async def _endpoint_fault(self) -> EndpointFault | None:
         """The reason why calls fail although the card is there: the endpoint may be on another server, or missing."""
