@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from dragoman.agents.python.memory import Memory
 from dragoman.engine.api import Run
 from dragoman.engine.words import Delegation, Step, StepDone
 from dragoman.model.events import Logged, StatusChanged, Stepped
@@ -18,6 +19,7 @@ from dragoman.model.operations import ListTasks
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskState
 from dragoman.store.open import open_store
 from tests.engine.house import House, Scripted, echo, house, say
+from tests.kit.waiting import until
 from tests.soak import times
 
 S = TaskState
@@ -173,3 +175,28 @@ async def test_branches_are_told_apart_whenever_the_server_is_killed(tmp_path: P
     finally:
         doors.close()
         await doors.wait_closed()
+
+
+async def test_a_change_of_memory_is_known_as_such_until_it_is_on_record() -> None:
+    """A failover may lose it, and nothing of the log. An open question keeps it off the record."""
+    asks = asyncio.Event()
+
+    async def script(run: Run) -> None:
+        memory = Memory(run)
+
+        async def change() -> None:
+            await asks.wait()
+            await memory.set("k", 1)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run.ask((Part(text="Which?"),)))
+            group.create_task(change())
+
+    async with house(Scripted(script, restartable=True)) as h:
+        task_id = (await h.send()).head.id
+        (log,) = (task for task in h.engine.tasks.all() if task.head.id == task_id)
+        assert not log.followers.remembers_more(log)
+        asks.set()
+        await until(lambda: log.followers.remembers_more(log))
+        assert (await h.send("this", task_id=task_id)).state is S.COMPLETED
+        assert not log.followers.remembers_more(log)

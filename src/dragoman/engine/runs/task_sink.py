@@ -98,6 +98,7 @@ class TaskSink:
         "_patches",
         "_places",
         "_questions",
+        "_remembered",
         "_services",
         "_steps",
         "_stops",
@@ -146,6 +147,8 @@ class TaskSink:
         self._traits = traits
         self._steps = log.fold.steps
         """How many steps and sleeps the task has recorded, those that are on their way included."""
+        self._remembered = 0
+        """How many changes of its memory the run has made that an open question keeps from being put on record."""
         self._questions: Questions | None = None
         self._places: RunPlaces | None = None
         self._patches: dict[str, bool] | None = None
@@ -409,7 +412,12 @@ class TaskSink:
         return patches[name]
 
     async def _record_step(self, word: Step, place: str, began: str, done: StepDone) -> Stepped:
-        await self.questions.closed()
+        remembers = _changes_memory(word.name)
+        self._remembered += remembers
+        try:
+            await self.questions.closed()
+        finally:
+            self._remembered -= remembers
         self.check()
         outcome = Stepped(
             word.name,
@@ -436,7 +444,7 @@ class TaskSink:
     def remembers_more(self) -> bool:
         """Whether the run has changed its memory, and that is not on record yet."""
         steps = (event.name for event in self.writer.pending if isinstance(event, Stepped))
-        return any(name.startswith("$memory.") and name.endswith((".set", ".delete")) for name in steps)
+        return self._remembered > 0 or any(map(_changes_memory, steps))
 
     async def settle(self) -> None:
         """Wait until each time, random number and id that the run has drawn, and what it has read of its memory, is
@@ -634,3 +642,8 @@ def metadata_of(message: Message, events: Sequence[Logged]) -> dict[str, Any] | 
         if isinstance(event, MessageReceived) and event.message.message_id == message.message_id:
             return event.metadata
     return None
+
+
+def _changes_memory(step: str) -> bool:
+    """Whether a step of that name is a change of `ctx.memory`."""
+    return step.startswith("$memory.") and step.endswith((".set", ".delete"))
