@@ -382,6 +382,58 @@ def test_what_is_taken_of_an_answer_in_pieces_is_held_no_longer() -> None:
     assert (answer.take(), answer.whole, answer.clean) == (b"c", True, True)
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked",
+        b"HTTP/1.1 404 N\r\nX-A: 1\r\nTransfer-Encoding: chunked\r\nX-a: 2",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close",
+        b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 25",
+        b"HTTP/1.1 204 N\r\nTransfer-Encoding: chunked",
+        b"HTTP/1.1 103 E\r\nTransfer-Encoding: chunked",
+        b"HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n2\r\nok",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nUpgrade: x\r\nConnection: upgrade",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-A: " + b"a" * 1024,
+    ],
+)
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"2\r\nok\r\n3;x=y\r\nabc\r\n0\r\nX-A: 9\r\n\r\n",
+        b"2\r\nok\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n",
+        b"z\r\n",
+        b"2\r\no",
+    ],
+)
+def test_a_head_that_is_known_is_read_as_it_was(head: bytes, body: bytes) -> None:
+    data = head + b"\r\n\r\n" + body
+    found = []
+    for cut in (one_by_one(data), [data], [data], [data[:-1], data[-1:]]):
+        answer = HttpAnswer(want=Want.PIECES)
+        try:
+            for piece in cut:
+                answer.receive(piece)
+        except NotHttp:
+            found.append(None)
+        else:
+            found.append(
+                (answer.status, answer.headers, answer.body, answer.held, answer.over, answer.whole, answer.clean)
+            )
+    assert found == [found[0]] * 4
+
+
+def test_answers_of_one_head_share_nothing() -> None:
+    data = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"
+    for _ in range(2):
+        answer = HttpAnswer(want=Want.PIECES)
+        answer.receive(data)
+        assert (answer.headers, answer.take(), answer.clean) == ({"transfer-encoding": "chunked"}, b"a", True)
+        answer.headers["retry-after"] = "1"
+
+
 PIECES = st.binary(max_size=20) | st.sampled_from(
     [
         OK,

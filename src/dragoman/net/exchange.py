@@ -7,7 +7,7 @@ that nothing is left over that could begin the next answer.
 import enum
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 
@@ -56,7 +56,13 @@ ANSWER_BYTES_MAX = 512
 """The largest answer that is remembered: receivers of webhooks send the same few bytes again and again."""
 
 ANSWERS_MAX = 256
-"""How many answers are remembered."""
+"""How many answers are remembered, and how many heads of answers."""
+
+HEAD_BYTES_KNOWN = 1024
+"""The largest head that is remembered: a server sends the same head again and again, for a second at least."""
+
+_CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+"""The head that a parser gets for a known one: the body that follows is read alike (RFC 9112 §7.1)."""
 
 STARTS_MAX = 512
 """How many beginnings of requests are remembered: clients send similar requests again and again."""
@@ -187,6 +193,10 @@ class HttpAnswer:
             if known is not None:
                 self._repeat(known)
                 return
+            if self.want is Want.PIECES and not self._bodiless:
+                rest = self._begin_known(data)
+                if rest is not None:
+                    data = rest
         parser = self._parser
         if parser is None:
             parser = self._parser = HttpResponseParser(self)
@@ -216,6 +226,20 @@ class HttpAnswer:
         self.status, self.headers = known.status, dict(known.headers)
         self._pieces, self.held = [known.body] if known.held else [], known.held
         self.over = self.whole = self.clean = self._closed = True
+
+    def _begin_known(self, data: bytes) -> bytes | None:
+        """Take over a head that is known, and return what follows it in `data`; None if it is not known.
+
+        The parser gets a short head in its place, and calls no function of ours for it.
+        """
+        end = data.find(b"\r\n\r\n") + 4
+        if not 4 <= end <= HEAD_BYTES_KNOWN or (known := parse_head(data[:end])) is None:
+            return None
+        self.status, self.headers, self._keeps = known.status, dict(known.headers), True
+        self._beginning = _BEGINNING
+        self._parser = HttpResponseParser(_BodyOnly(self.on_body, self.on_message_complete))
+        self._parser.feed_data(_CHUNKED)
+        return data[end:]
 
     def _take(self, parser: HttpResponseParser, data: bytes) -> None:
         if len(self._beginning) < len(_BEGINNING):
@@ -313,6 +337,31 @@ def parse_whole(data: bytes) -> HttpAnswer | None:
     with suppress(NotHttp):
         answer.receive(data)
     return answer if answer.clean else None
+
+
+class _BodyOnly:
+    """The functions that a parser calls for an answer whose head is known."""
+
+    __slots__ = ("on_body", "on_message_complete")
+
+    def __init__(self, on_body: Callable[[bytes], None], on_message_complete: Callable[[], None]) -> None:
+        self.on_body = on_body
+        self.on_message_complete = on_message_complete
+
+
+@lru_cache(ANSWERS_MAX)
+def parse_head(data: bytes) -> HttpAnswer | None:
+    """The answer whose head these bytes are, if its body comes in chunks and another request may follow; else None."""
+    answer = HttpAnswer(want=Want.PIECES)
+    try:
+        answer.receive(data[:-1])
+        early = answer.status
+        answer.receive(data[-1:])
+    except NotHttp:
+        return None
+    usual = answer._keeps and not (early or answer.over or answer.held)
+    answer.close()
+    return answer if usual and answer.headers.get("transfer-encoding") == "chunked" else None
 
 
 def is_compressed(headers: Mapping[str, str]) -> bool:
