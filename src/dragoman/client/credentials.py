@@ -7,12 +7,12 @@ repr, a message or a log.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from dragoman.client.http import HttpClient
 from dragoman.client.token_endpoint import LIFE_S, TOKEN_TIMEOUT_S, ClientMethod, TokenEndpoint
 from dragoman.model.ids import Clock, SystemClock
-from dragoman.net.egress import Egress, Flow, HttpReply
+from dragoman.net.egress import ClaimedConnection, Egress, Flow, HttpReply
 from dragoman.net.target import Target
 
 MARGIN_S, MARGIN_SHARE = 30.0, 0.1
@@ -31,6 +31,16 @@ class Credentials(Protocol):
 
     async def renewed(self, refused: Mapping[str, str]) -> Mapping[str, str] | None:
         """Return new headers after a 401 to the refused ones; None if there are none. Raises NoToken."""
+        ...
+
+
+@runtime_checkable
+class MayBeAbsent(Protocol):
+    """Credentials that may turn out to be none."""
+
+    @property
+    def absent(self) -> bool:
+        """Whether a request that is made now has none."""
         ...
 
 
@@ -60,6 +70,12 @@ class Authorized:
         check_credentials(credentials)
         self._egress = egress
         self._credentials = credentials
+        self._may_be_absent = credentials if isinstance(credentials, MayBeAbsent) else None
+
+    def claim(self, url: str | Target) -> ClaimedConnection | None:
+        """Claim a connection as `Egress.claim` does; None if a request needs credentials."""
+        optional = self._may_be_absent
+        return self._egress.claim(url) if optional is not None and optional.absent else None
 
     async def request(
         self,

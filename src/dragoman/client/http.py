@@ -11,7 +11,7 @@ import msgspec
 
 from dragoman.client.errors import HttpRefusal, shown
 from dragoman.model.errors import InvalidAgentResponse
-from dragoman.net.egress import Flow, HttpReply, checked
+from dragoman.net.egress import ClaimedConnection, Flow, HttpReply, checked
 from dragoman.net.target import Target
 
 JSON = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -62,6 +62,10 @@ class HttpClient(Requester, Protocol):
         body: bytes | None = None,
     ) -> Flow:
         """See `Egress.open`."""
+        ...
+
+    def claim(self, url: str | Target) -> ClaimedConnection | None:
+        """See `Egress.claim`. None, too, if a request needs credentials."""
         ...
 
 

@@ -121,23 +121,43 @@ class HttpConnection(asyncio.Protocol):
         For an answer in pieces it returns when the head has come. If only the status counts, the rest has `REST_S`.
         `until_s` is a time of the loop. The caller must call `finish` afterwards in any case.
         """
+        waiting = self.begin(request, answer, until_s)
+        if waiting is not None:
+            try:
+                await waiting
+            finally:
+                self.note_answered()
+
+    def begin(self, request: bytes, answer: HttpAnswer, until_s: float) -> "asyncio.Future[None] | None":
+        """Send a request, and return the future that is done when `ask` would return; None if the connection has ended.
+
+        A wait that is canceled changes nothing: `wait_again`. Call `note_answered` after the last wait.
+        """
         self.wrote = False
         if self.end is not None:
-            return
+            return None
         assert self._transport is not None
         if self._transport.is_closing():  # the loop is about to tell; uvloop (0.23) raises on a write
             self._set_end(ConnectionEnd.LOST)
-            return
+            return None
         self._answer = answer
         self._ends_at(until_s)
-        self._waiting = self.loop.create_future()
-        try:
-            self._transport.write(request)
-            self.wrote = True
-            await self._waiting
-        finally:
-            self._until_s = NEVER
-            self._waiting = None
+        waiting = self._waiting = self.loop.create_future()
+        self._transport.write(request)
+        self.wrote = True
+        return waiting
+
+    def wait_again(self) -> "asyncio.Future[None] | None":
+        """Return a future for a wait that was canceled; None if there is nothing to wait for any more."""
+        answer = self._answer
+        if self.end is not None or answer is None or answer.over or (answer.want is Want.PIECES and answer.status):
+            return None
+        waiting = self._waiting = self.loop.create_future()
+        return waiting
+
+    def note_answered(self) -> None:
+        """The wait for the answer, or its head, is over."""
+        self._until_s, self._waiting = NEVER, None
 
     async def more(self, within_s: float) -> None:
         """Wait until something of an answer in pieces has come, or the connection has ended, which it does if nothing

@@ -72,10 +72,18 @@ class RequestLimit:
         """How many more may enter."""
         return self._max - self._inside
 
+    def enter_at_once(self, destination: Destination) -> bool:
+        """Enter if there is room and nobody waits for it. Returns whether it did."""
+        inside = self._destinations.get(destination, 0)
+        if self._inside >= self._max or inside >= self._per_destination_max or destination in self._waiting:
+            return False
+        self._inside += 1
+        self._destinations[destination] = inside + 1
+        return True
+
     async def enter(self, destination: Destination, until_s: float) -> None:
         """Wait for room. Raises TimeoutError at `until_s`, a time of the loop."""
-        if destination not in self._waiting and self._fits(destination):
-            self._count(destination, 1)
+        if self.enter_at_once(destination):
             return
         free = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(destination, {})[free] = None
@@ -93,7 +101,12 @@ class RequestLimit:
 
     def leave(self, destination: Destination) -> None:
         """Leave, and let the next waiter in."""
-        self._count(destination, -1)
+        self._inside -= 1
+        inside = self._destinations[destination] - 1
+        if inside:
+            self._destinations[destination] = inside
+        else:
+            del self._destinations[destination]
         while self._waiting and self.free > 0 and (turn := next(filter(self._fits, self._waiting), None)) is not None:
             waiting = self._waiting.pop(turn)
             free = next(iter(waiting))
@@ -101,17 +114,12 @@ class RequestLimit:
             if waiting:
                 self._waiting[turn] = waiting
             if not free.done():
-                self._count(turn, 1)
+                self._inside += 1
+                self._destinations[turn] = self._destinations.get(turn, 0) + 1
                 free.set_result(None)
 
     def _fits(self, destination: Destination) -> bool:
         return self._inside < self._max and self._destinations.get(destination, 0) < self._per_destination_max
-
-    def _count(self, destination: Destination, change: int) -> None:
-        self._inside += change
-        self._destinations[destination] = self._destinations.get(destination, 0) + change
-        if not self._destinations[destination]:
-            del self._destinations[destination]
 
 
 class IdleConnections:
@@ -260,6 +268,10 @@ class Dialer:
                 self.release(connection)
                 raise
         return connection
+
+    def claim(self, to: Target) -> HttpConnection | None:
+        """Take a kept connection, if there is one. The caller gives it back with `release`."""
+        return self._idle.take((to.scheme, to.host, to.port))
 
     async def reach(self, to: Target, until_s: float) -> TlsSession | None:
         """Open a connection and close it again; return its TLS session, None without TLS. Raises EgressError."""

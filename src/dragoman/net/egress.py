@@ -174,6 +174,88 @@ class Flow:
         self._release(self._connection)
 
 
+class _Call(Struct, frozen=True):
+    """A parsed URL. `headers` hold the credentials that the URL contains."""
+
+    to: Target
+    destination: Destination
+    shown: str
+    headers: Mapping[str, str]
+
+
+class ClaimedConnection:
+    """A kept connection on which one request can be sent at once, without any wait before it.
+
+    Call `send` once, then `open` or `release`. Afterwards `answer` is what has come so far, as for `Egress.open`.
+    """
+
+    __slots__ = ("_call", "_connection", "_idle_s", "_max_bytes", "_release", "_timeout_s", "_waiting", "answer")
+
+    def __init__(
+        self, call: _Call, connection: HttpConnection, release: Callable[[HttpConnection], None], max_bytes: int
+    ) -> None:
+        self.answer = HttpAnswer(want=Want.PIECES)
+        self._call = call
+        self._connection = connection
+        self._release = release
+        self._max_bytes = max_bytes
+        self._timeout_s = self._idle_s = 0.0
+        self._waiting: asyncio.Future[None] | None = None
+
+    def send(
+        self, headers: Mapping[str, str], body: bytes, *, head_timeout_s: float, idle_timeout_s: float
+    ) -> "asyncio.Future[None] | None":
+        """POST `body`, and return a future that is done when the head of the answer has come, or the connection has
+        ended; None if it had ended before anything was sent. The timeouts are those of `Egress.open`.
+
+        A wait that is canceled changes nothing: `open` goes on with it.
+        """
+        call, connection = self._call, self._connection
+        said = {**call.headers, **headers} if call.headers else headers
+        request = encode_request(call.to, said, body)
+        self._timeout_s, self._idle_s = head_timeout_s, idle_timeout_s
+        self._waiting = connection.begin(request, self.answer, connection.loop.time() + head_timeout_s)
+        return self._waiting
+
+    async def open(self) -> Flow:
+        """Wait for the head of the answer, and return it as `Egress.open` does. The caller releases it, and not this.
+
+        Raises EgressError; then nothing is left to release.
+        """
+        connection, waiting = self._connection, self._waiting
+        if waiting is not None and waiting.cancelled():
+            waiting = connection.wait_again()
+        try:
+            if waiting is not None and not waiting.done():
+                await waiting
+        except BaseException:
+            self.release()
+            raise
+        connection.note_answered()
+        if not self.answer.status:
+            self.release()
+            raise missing_answer(connection, self._call.shown, self._timeout_s)
+        return Flow(
+            connection,
+            self.answer,
+            self._release,
+            shown=self._call.shown,
+            idle_s=self._idle_s,
+            max_bytes=self._max_bytes,
+        )
+
+    @property
+    def whole(self) -> HttpAnswer | None:
+        """The answer, if all of it has come and is not compressed, else None. Nothing is taken of it."""
+        answer = self.answer
+        return answer if answer.whole and not is_compressed(answer.headers) else None
+
+    def release(self) -> None:
+        """Give the connection back, which is closed if the answer has not come whole."""
+        self._connection.note_answered()
+        self._release(self._connection)
+
+
 class HttpReply(Struct, frozen=True):
     """An answer of any status. Header names are in lower case."""
 
@@ -185,15 +267,6 @@ class HttpReply(Struct, frozen=True):
     def ok(self) -> bool:
         """Whether the status is a 2xx."""
         return 200 <= self.status < 300
-
-
-class _Call(Struct, frozen=True):
-    """A parsed URL. `headers` hold the credentials that the URL contains."""
-
-    to: Target
-    destination: Destination
-    shown: str
-    headers: Mapping[str, str]
 
 
 class Egress:
@@ -327,6 +400,17 @@ class Egress:
             max_bytes=self._max_answer_bytes,
         )
 
+    def claim(self, url: str | Target) -> ClaimedConnection | None:
+        """Claim a kept connection for a request to `url`; None if there is none, or no room for a request."""
+        call = self._parse_url(url)
+        if not self._room.enter_at_once(call.destination):
+            return None
+        connection = self._dialer.claim(call.to)
+        if connection is None:
+            self._room.leave(call.destination)
+            return None
+        return ClaimedConnection(call, connection, self._release, self._max_answer_bytes)
+
     async def reach(self, url: str | Target, *, timeout_s: float) -> TlsSession | None:
         """Open a connection as for a request, under the same policy, without sending one.
 
@@ -354,10 +438,11 @@ class Egress:
         said = {**call.headers, **(headers or {})} if call.headers else headers or {}
         request = encode_request(call.to, said, body, method)
         until_s = asyncio.get_running_loop().time() + timeout_s
-        try:
-            await self._room.enter(call.destination, until_s)
-        except TimeoutError as error:
-            raise connect_timeout(call.shown) from error
+        if not self._room.enter_at_once(call.destination):
+            try:
+                await self._room.enter(call.destination, until_s)
+            except TimeoutError as error:
+                raise connect_timeout(call.shown) from error
         try:
             return await self._dialer.ask(
                 call.to, request, answer, until_s, again=method in _IDEMPOTENT, others_max=self._room.free

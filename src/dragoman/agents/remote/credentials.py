@@ -63,6 +63,11 @@ class CallCredentials:
         self._always = own.secrets if isinstance(own, Secretive) else ()
         self._masking = Masking(self._always)
 
+    @property
+    def absent(self) -> bool:
+        """Whether nothing is sent: we have no credentials of our own, and nothing of a caller's goes along."""
+        return self._own is None and self.caller.get() is None
+
     async def headers(self) -> Mapping[str, str]:
         """The headers for a request; outside of a run, none of them are a caller's."""
         said = self.caller.get()
