@@ -18,6 +18,7 @@ from dragoman.client.card import Interface, RemoteCard, interfaces, read_card, v
 from dragoman.client.discovery import Discovery, FoundCard
 from dragoman.client.errors import HttpRefusal, NoAnswer, NoInterface, NotInstalled, PeerError, fate_unknown
 from dragoman.client.grpc_address import grpc_installed
+from dragoman.client.http_transport import BegunStream
 from dragoman.client.transport import NO_HEADERS, CallHeaders, StreamPosition, UpdateBatch
 from dragoman.client.transports import Transport, Transports
 from dragoman.dialects.api import Answer, Tongue
@@ -149,17 +150,22 @@ class AgentEndpoint:
             raise InvalidAgentResponse(f"expected a task or a message, got {type(answer).__name__}")
         return answer
 
+    def begin_stream(self, operation: StreamMessage, beside: CallHeaders) -> BegunStream | None:
+        """Send the call of a stream at once; None if anything has to be waited for before, or there are no streams."""
+        return self._transport.begin_stream(operation, beside) if self.streams else None
+
     def stream(
         self,
         operation: StreamMessage | Subscribe,
         beside: CallHeaders = NO_HEADERS,
         position: StreamPosition | None = None,
+        begun: BegunStream | None = None,
     ) -> "EndpointUpdates":
-        """Return the updates of a stream, as `HttpTransport.stream` does.
+        """Return the updates of a stream, as `HttpTransport.stream` does. `begun` is its call, if that has been sent.
 
         If the endpoint is gone, it does the same as `ask`. Raises UnsupportedOperation.
         """
-        return EndpointUpdates(self, self._transport, operation, beside, position)
+        return EndpointUpdates(self, self._transport, operation, beside, position, begun)
 
     async def choose_other(
         self, transport: Transport, error: A2AError | HttpRefusal, operation: Operation
@@ -304,13 +310,14 @@ class EndpointUpdates:
         operation: StreamMessage | Subscribe,
         beside: CallHeaders,
         position: StreamPosition | None,
+        begun: BegunStream | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._transport = transport
         self._operation = operation
         self._beside = beside
         self._position = position
-        self._reader = transport.stream(operation, beside, position)
+        self._reader = transport.stream(operation, beside, position) if begun is None else begun.updates(position)
         self._begun = False
 
     def next(self) -> Coroutine[Any, Any, UpdateBatch | None]:

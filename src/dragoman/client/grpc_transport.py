@@ -108,6 +108,10 @@ class GrpcTransport:
         request = self._encode(operation, beside)
         return await self._terms.call(partial(self._send, request), request.repeats_s, beside.repetition)
 
+    def begin_stream(self, operation: StreamMessage, beside: CallHeaders) -> None:
+        """Return None: a call over gRPC is never sent without a wait."""
+        return None
+
     def stream(
         self, operation: StreamMessage | Subscribe, beside: CallHeaders, position: StreamPosition | None
     ) -> "GrpcUpdates":

@@ -1,5 +1,6 @@
 """Calls and streams to one agent, over JSON-RPC or HTTP+JSON, in one dialect. `transport` has the invariant."""
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from itertools import compress, count, islice, repeat
@@ -31,11 +32,13 @@ from dragoman.dialects.cards import JSONRPC
 from dragoman.model.errors import A2AError, MethodNotAllowed, MethodNotFound, NotFound, TaskNotFound
 from dragoman.model.operations import Operation, StreamMessage, Subscribe
 from dragoman.model.updates import ArtifactUpdate, Update
-from dragoman.net.egress import Flow, HttpReply
+from dragoman.net.egress import ClaimedConnection, Flow, HttpReply
 from dragoman.net.errors import EgressError
 from dragoman.net.target import Target
 
 T = TypeVar("T")
+
+Updates = tuple[Update, ...]
 
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
 
@@ -87,6 +90,8 @@ class HttpTransport:
             **({extensions_header(spoken): ", ".join(terms.extensions)} if terms.extensions else {}),
             **terms.headers,
         }
+        if self._rpc:
+            self._headers.setdefault("Content-Type", "application/json")
         self._stream_headers = {**self._headers, "Accept": sse.CONTENT_TYPE}
 
     async def call(self, operation: Operation, beside: CallHeaders = NO_HEADERS) -> Answer:
@@ -105,6 +110,36 @@ class HttpTransport:
         """
         check_stream(operation, self.tongue)
         return HttpUpdates(self, self._encode(operation, beside), position)
+
+    def begin_stream(self, operation: StreamMessage, beside: CallHeaders) -> "BegunStream | None":
+        """Send the call of a stream at once, on a kept connection; None if anything has to be waited for before."""
+        if self.wire is not None or not self._rpc or not self.tongue.streams:
+            return None
+        claimed = self._way.claim(self._to)
+        if claimed is None:
+            return None
+        try:
+            call = self._encode(operation, beside)
+            timeouts = self._terms.timeouts
+            waiting = claimed.send(
+                call.headers, call.body or b"", head_timeout_s=timeouts.answer_s, idle_timeout_s=timeouts.idle_s
+            )
+        except BaseException:
+            claimed.release()
+            raise
+        if waiting is None:
+            claimed.release()
+            return None
+        return BegunStream(self, call, claimed, waiting, self._terms.retrier.clock.now_ms())
+
+    def resume(self, call: _Call, claimed: ClaimedConnection, began_ms: int) -> Coroutine[Any, Any, Flow | Updates]:
+        """Go on with a call whose first attempt is under way. Returns as `open`."""
+        attempts = [claimed]
+
+        def make() -> Coroutine[Any, Any, Flow | Updates]:
+            return self._begin(call, attempts.pop().open() if attempts else None)
+
+        return self._terms.call(make, call.repeats_s, call.repetition, began_ms)
 
     def open(self, call: _Call) -> Coroutine[Any, Any, Flow | tuple[Update, ...]]:
         """Make the call. Returns its stream, or the result that came instead."""
@@ -150,16 +185,19 @@ class HttpTransport:
             raise no_answer(error, "answer_s") from error
         return self._read(call, reply, call.decoder.decode_answer)
 
-    async def _begin(self, call: _Call) -> Flow | tuple[Update, ...]:
+    async def _begin(self, call: _Call, opening: Coroutine[Any, Any, Flow] | None = None) -> Flow | Updates:
         self._log_request(call)
         try:
-            flow = await self._way.open(
-                call.verb,
-                call.to,
-                head_timeout_s=self._terms.timeouts.answer_s,
-                idle_timeout_s=self._terms.timeouts.idle_s,
-                headers=call.headers,
-                body=call.body,
+            flow = await (
+                opening
+                or self._way.open(
+                    call.verb,
+                    call.to,
+                    head_timeout_s=self._terms.timeouts.answer_s,
+                    idle_timeout_s=self._terms.timeouts.idle_s,
+                    headers=call.headers,
+                    body=call.body,
+                )
             )
         except EgressError as error:
             raise no_answer(error, "answer_s") from error
@@ -198,7 +236,8 @@ class HttpTransport:
 
     def _encode(self, operation: Operation, beside: CallHeaders) -> _Call:
         """Encode an operation as a request. Raises UnsupportedOperation or InvalidParams."""
-        operation = address(operation, self.interface)
+        if self.interface.tenant:
+            operation = address(operation, self.interface)
         streams = type(operation) is StreamMessage or type(operation) is Subscribe
         headers = {**(self._stream_headers if streams else self._headers), **beside.by_name(operation)}
         verb, to, shown, body, call_id = "POST", self._to, self._shown, b"", 0
@@ -211,19 +250,95 @@ class HttpTransport:
             asked = self.tongue.rest(operation)
             verb, to, body = asked.verb, _below(self._to, asked.path), asked.body
             shown = to.shown
-        if body:
-            headers.setdefault("Content-Type", "application/json")
+            if body:
+                headers.setdefault("Content-Type", "application/json")
         decoder = AnswerDecoder(self.tongue, operation, shown, call_id)
         repeats_s = repeated_s(operation, self._sends_s)
         return _Call(verb, to, headers, body or None, decoder, repeats_s, beside.repetition)
 
 
+class BegunStream:
+    """The call of a stream that was sent at once: see `HttpTransport.begin_stream`.
+
+    `waiting` is done when the head of the answer has come, or nothing more will. It may be awaited once, or canceled.
+    Then either `read_whole` has all updates, and the stream is closed, or the stream goes on as any other: see
+    `AgentEndpoint.stream`. `began_ms` is when it was sent.
+    """
+
+    __slots__ = ("_call", "_claimed", "_transport", "began_ms", "waiting")
+
+    def __init__(
+        self,
+        transport: HttpTransport,
+        call: _Call,
+        claimed: ClaimedConnection,
+        waiting: "asyncio.Future[None]",
+        began_ms: int,
+    ) -> None:
+        self.waiting = waiting
+        self.began_ms = began_ms
+        self._transport = transport
+        self._call = call
+        self._claimed = claimed
+
+    def read_whole(self) -> list[Update] | None:
+        """Decode the updates if the answer has come whole, and is a stream of usual events; else None.
+
+        Nothing is taken of the answer: `updates` reads it from the beginning.
+        """
+        answer = self._claimed.whole
+        if answer is None or answer.status != 200:
+            return None
+        streams = answer.headers.get("content-type", "").startswith(sse.CONTENT_TYPE)
+        usual = sse.read_usual(answer.body) if streams else None
+        if usual is None:
+            return None
+        ids, data = usual
+        if ids[0] and len(set(ids)) < len(ids):
+            return None  # some may be repeats
+        updates = list(map(self._call.decoder.tongue.read_event, data, repeat(self._call.decoder.call_id)))
+        return None if None in updates else updates  # type: ignore[return-value]  # none of them is None
+
+    def updates(self, position: StreamPosition | None) -> "HttpUpdates":
+        """Return the updates of the stream, as `HttpTransport.stream` does. It is closed by closing them."""
+        return HttpUpdates(self._transport, self._call, position, self)
+
+    def resume(self) -> Coroutine[Any, Any, Flow | Updates]:
+        """Go on with the call. Returns its stream, or the result that came instead."""
+        return self._transport.resume(self._call, self._claimed, self.began_ms)
+
+    def close(self) -> None:
+        """Give the call up, or its connection back when all was read."""
+        self._claimed.release()
+
+
 class HttpUpdates:
-    """The updates of a stream over HTTP; see `UpdateReader`. It is read without a generator: each would cost 2 us."""
+    """The updates of a stream over HTTP; see `UpdateReader`. It is read without a generator: each would cost 2 us.
 
-    __slots__ = ("_call", "_flow", "_is_over", "_parser", "_position", "_ready", "_stopped", "_told", "_transport")
+    With `begun` the call has been sent.
+    """
 
-    def __init__(self, transport: HttpTransport, call: _Call, position: StreamPosition | None) -> None:
+    __slots__ = (
+        "_begun",
+        "_call",
+        "_flow",
+        "_is_over",
+        "_parser",
+        "_position",
+        "_ready",
+        "_stopped",
+        "_told",
+        "_transport",
+    )
+
+    def __init__(
+        self,
+        transport: HttpTransport,
+        call: _Call,
+        position: StreamPosition | None,
+        begun: BegunStream | None = None,
+    ) -> None:
+        self._begun = begun
         self._transport = transport
         self._call = call
         self._position = position
@@ -242,7 +357,8 @@ class HttpUpdates:
         if (flow := self._flow) is None:
             if self._is_over:
                 return None
-            opened = await self._transport.open(self._call)
+            begun, self._begun = self._begun, None
+            opened = await (self._transport.open(self._call) if begun is None else begun.resume())
             if isinstance(opened, tuple):
                 self._is_over = True
                 return UpdateBatch([""] * len(opened), list(opened)) if opened else None
@@ -270,6 +386,9 @@ class HttpUpdates:
     def close(self) -> None:
         """See `UpdateReader`."""
         flow, self._flow, self._is_over = self._flow, None, True
+        if self._begun is not None:
+            self._begun.close()
+            self._begun = None
         if flow is not None:
             flow.release()
             if self._position is not None:

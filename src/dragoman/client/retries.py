@@ -114,6 +114,7 @@ class Retrier(Struct, frozen=True):
         repeatable: bool,
         within_s: float = math.inf,
         repetition: Repetition = Repetition.HERE,
+        began_ms: int | None = None,
     ) -> T:
         """Return the result of `make`. It is repeated after RetryLater, and after a NoAnswer if that is safe, for
         `within_s`, as far as `repetition` allows.
@@ -121,9 +122,11 @@ class Retrier(Struct, frozen=True):
         A wait that ran out is not repeated. Raises the last error; for a RetryLater, the error in it. That is not
         `untaken`, and its `sent` is true, if any attempt may have been carried out. If the peer then refuses a repeat
         for now, or without an explanation, the error of that attempt is raised: who believed the refusal would make the
-        call once more.
+        call once more. `began_ms` is when the first attempt began, if that was before now.
         """
-        attempt, began_ms, asked_s = 1, self.clock.now_ms(), 0.0
+        attempt, asked_s = 1, 0.0
+        if began_ms is None:
+            began_ms = self.clock.now_ms()
         unsure: Exception | None = None  # of an attempt that may have been carried out
         while True:
             try:

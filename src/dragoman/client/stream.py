@@ -19,6 +19,7 @@ from msgspec.structs import asdict, replace
 from dragoman.client import recovery
 from dragoman.client.endpoint import AgentEndpoint
 from dragoman.client.errors import NoAnswer, PeerError, fate_unknown, note_earlier_send
+from dragoman.client.http_transport import BegunStream
 from dragoman.client.recovery import Agree, Circumstances, Fail, Finish, PieceSource, ReadAgain, Reopen, UpdateVerdict
 from dragoman.client.retries import Repetition
 from dragoman.client.task_fold import TaskFold
@@ -42,8 +43,25 @@ class TaskStream:
     """One stream that resumes after a break. `fold` is the task built so far, `position` the place in the stream.
 
     `on_link` is called with False when the connection is lost, and with True when something comes again. For an agent
-    without streams a send is answered once, and the task is then polled.
+    without streams a send is answered once, and the task is then polled. `begun` is the call, if it has been sent.
     """
+
+    # What most streams never change is kept with the class.
+    resumptions = 0
+    """How often the stream was resumed. Updates after that may repeat earlier ones, if a server was lost."""
+    chunks = False
+    """Whether the updates that were returned last only add a text to one artifact each."""
+    ended = False
+    """Whether nothing follows the updates that were returned last, as far as is known: `next` returns None."""
+    _lost = False
+    _piece: UpdateReader | None = None
+    _piece_ends = False
+    """Whether nothing more is read of the piece."""
+    _status: TaskStatus | None = None
+    """The last status that the piece has brought, and whether the operation is complete with it: `_settled`."""
+    _settled = False
+    _held: Task | StatusUpdate | None = None  # the end of the stream, until it has been compared
+    _closes_at_s: float | None = None
 
     def __init__(
         self,
@@ -51,21 +69,20 @@ class TaskStream:
         operation: StreamMessage | Subscribe,
         beside: CallHeaders = NO_HEADERS,
         on_link: Callable[[bool], None] | None = None,
+        begun: BegunStream | None = None,
     ) -> None:
         self.fold = TaskFold(operation.id if isinstance(operation, Subscribe) else "")
         self.position = StreamPosition(beside.after or "")
-        self.resumptions = 0
-        """How often the stream was resumed. Updates after that may repeat earlier ones, if a server was lost."""
         self._endpoint = endpoint
         self._operation = operation
         self._retrier = endpoint.terms.retrier
         self._sends_s = 0.0 if beside.repetition is Repetition.NEVER else endpoint.sends_s
-        self._began_ms = self._retrier.clock.now_ms()
+        self._began_ms = self._retrier.clock.now_ms() if begun is None else begun.began_ms
+        self._begun = begun
         streams, tongue = endpoint.streams, endpoint.tongue
         self._streams = streams and tongue.streams
         self._beside = beside
         self._on_link = on_link
-        self._lost = False
         self._state = recovery.start(
             operation,
             streams=streams,
@@ -73,17 +90,6 @@ class TaskStream:
             mend_s=endpoint.terms.timeouts.mend_s,
             after=self.position.id,
         )
-        self.chunks = False
-        """Whether the updates that were returned last only add a text to one artifact each."""
-        self._ended = False
-        self._piece: UpdateReader | None = None
-        self._piece_ends = False
-        """Whether nothing more is read of the piece."""
-        self._status: TaskStatus | None = None
-        """The last status that the piece has brought, and whether the operation is complete with it: `_settled`."""
-        self._settled = False
-        self._held: Task | StatusUpdate | None = None  # the end of the stream, until it has been compared
-        self._closes_at_s: float | None = None
         self._complaints: set[str] = set()
 
     @property
@@ -107,7 +113,7 @@ class TaskStream:
         close the stream. Raises StreamLost if the stream could not be resumed; the agent's own refusal; NoAnswer as
         Connection does, if the stream never began. A NoAnswer whose `sent` is true carries the message id.
         """
-        while not self._ended:
+        while not self.ended:
             error: A2AError | NoAnswer | PeerError | None = None
             try:
                 if (piece := self._piece) is None:
@@ -124,12 +130,14 @@ class TaskStream:
                     if self._held is not None or (self._settled and self.position.over):
                         self._piece_ends = True
                     if news:
+                        if self._piece_ends and self._settled and not self._doubts:
+                            self._end()  # nearly all streams: nothing follows
                         return news
             except (A2AError, NoAnswer, PeerError) as broken:
                 error = broken
             self.close()
-            if error is None and self._settled and self._held is None and not self._state.doubtful:
-                self._ended = True
+            if error is None and self._settled and not self._doubts:
+                self.ended = True
                 break
             self._state, action = recovery.end_piece(
                 self._state, self._circumstances(), error, held=self._held is not None
@@ -137,10 +145,10 @@ class TaskStream:
             match action:
                 case Finish(compare):
                     rest = await self._compare() if compare else None
-                    self._ended = True
+                    self.ended = True
                     return rest or None
                 case Fail():
-                    self._ended = True
+                    self.ended = True
                     self._fail(action, error)
                 case Reopen():
                     self.resumptions += 1
@@ -149,11 +157,24 @@ class TaskStream:
                     await self._pause(action)
         return None
 
+    @property
+    def _doubts(self) -> bool:
+        """Whether the end of the stream has to be compared with the agent's own task."""
+        return self._held is not None or self._state.doubtful
+
+    def _end(self) -> None:
+        """Read no more: the stream is over."""
+        self.ended = True
+        self.close()
+
     def close(self) -> None:
         """Stop reading."""
         piece, self._piece = self._piece, None
         if piece is not None:
             piece.close()
+        if self._begun is not None:
+            self._begun.close()
+            self._begun = None
 
     def _set_link(self, *, up: bool) -> None:
         """Tell whether the agent can be heard."""
@@ -179,7 +200,8 @@ class TaskStream:
                 called = self._beside if self._state.first else replace(self._beside, after=position.id)
                 if isinstance(self._operation, StreamMessage) and not self._streams:
                     return AnswerReader(self._endpoint, SendMessage(**asdict(self._operation)), called)
-                return self._endpoint.stream(self._operation, called, position)
+                begun, self._begun = self._begun, None
+                return self._endpoint.stream(self._operation, called, position, begun)
             case PieceSource.RESUME:
                 beside = replace(self._later, after=position.id)
                 return self._endpoint.stream(Subscribe(id=task_id), beside, position)

@@ -86,24 +86,26 @@ class TaskFold:
 
     def add_usual(self, updates: Sequence[Update]) -> int:
         """Add updates up to one that is of another task, begins the task anew, or follows its end. Returns how many."""
-        count, ended = 0, False
+        count, ended, task_id = 0, False, self.task_id
         for update in updates:
+            if ended:
+                break
             if type(update) is StatusUpdate:
-                if update.task_id != self.task_id or ended:
+                if update.task_id != task_id:
                     break
-                self.status = update.status
-                ended = update.status.state in TERMINAL
-                if not self.context_id:
-                    self.context_id = update.context_id
+                self.status = status = update.status
+                ended = status.state in TERMINAL
                 if update.progress is not None:
                     self._progress = update.progress
+                if not self.context_id:
+                    self.context_id = update.context_id
             elif type(update) is ArtifactUpdate:
-                if update.task_id != self.task_id or ended:
+                if update.task_id != task_id:
                     break
                 self.add(update)
-            elif type(update) is Task and self.status is None and update.id and self.task_id in ("", update.id):
+            elif type(update) is Task and self.status is None and update.id and task_id in ("", update.id):
                 self.add(update)
-                ended = update.status.state in TERMINAL
+                task_id, ended = self.task_id, update.status.state in TERMINAL
             else:
                 break
             count += 1

@@ -127,12 +127,19 @@ class StreamPosition:
 
     def begin_all(self, ids: list[str], data: list[str]) -> bool:
         """Record events none of which has come before. Returns False, and records none, if one may have."""
-        if not any(ids):
-            return True
+        if "" in ids:
+            return not any(ids)
         known = self._known
-        if "" in ids or not known.keys().isdisjoint(ids) or len(set(ids)) < len(ids):
+        before = len(known)
+        if before and not known.keys().isdisjoint(ids):
             return False
-        known.update(zip(ids, map(hash, data), strict=True))
+        fresh = dict(zip(ids, map(hash, data), strict=True))
+        if len(fresh) < len(ids):
+            return False
+        if before:
+            known.update(fresh)
+        else:
+            self._known = fresh
         self._forget()
         return True
 
@@ -193,7 +200,7 @@ class CallHeaders(Struct, frozen=True, kw_only=True):
         headers = {}
         if self.after and isinstance(operation, StreamMessage | Subscribe):
             headers["Last-Event-ID"] = self.after
-        if isinstance(operation, SendMessage):
+        if type(operation) is StreamMessage or isinstance(operation, SendMessage):
             headers["Idempotency-Key"] = self.idempotency_key or operation.message.message_id
         if self.traceparent:
             headers["traceparent"] = self.traceparent
@@ -225,10 +232,16 @@ class CallTerms(Struct, frozen=True, kw_only=True):
         return self.retrier.retries.repeats_s(interface.dedupes_s)
 
     def call(
-        self, make: Callable[[], Awaitable[T]], repeats_s: float, repetition: Repetition = Repetition.HERE
+        self,
+        make: Callable[[], Awaitable[T]],
+        repeats_s: float,
+        repetition: Repetition = Repetition.HERE,
+        began_ms: int | None = None,
     ) -> Coroutine[Any, Any, T]:
         """Return the result of `make`, which is repeated for `repeats_s` even if the call may have been carried out."""
-        return self.retrier.call(make, repeatable=repeats_s > 0, within_s=repeats_s or math.inf, repetition=repetition)
+        return self.retrier.call(
+            make, repeatable=repeats_s > 0, within_s=repeats_s or math.inf, repetition=repetition, began_ms=began_ms
+        )
 
 
 def repeated_s(operation: Operation, sends_s: float) -> float:

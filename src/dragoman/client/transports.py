@@ -11,7 +11,7 @@ from dragoman.client.card import Interface
 from dragoman.client.decode import double_base64 as in_double_base64
 from dragoman.client.decode import tongue
 from dragoman.client.doors import Doors
-from dragoman.client.http_transport import HttpTransport
+from dragoman.client.http_transport import BegunStream, HttpTransport
 from dragoman.client.transport import NO_HEADERS, CallHeaders, CallTerms, StreamPosition, UpdateReader
 from dragoman.dialects.api import Answer, Tongue
 from dragoman.dialects.cards import GRPC, HTTP_JSON
@@ -26,6 +26,10 @@ class Transport(Protocol):
 
     async def call(self, operation: Operation, beside: CallHeaders = NO_HEADERS) -> Answer:
         """Return the answer to an operation that is not a stream. Raises A2AError or PeerError."""
+        ...
+
+    def begin_stream(self, operation: StreamMessage, beside: CallHeaders) -> BegunStream | None:
+        """See `HttpTransport.begin_stream`."""
         ...
 
     def stream(

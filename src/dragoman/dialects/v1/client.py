@@ -46,6 +46,7 @@ from dragoman.model.operations import (
     Operation,
     PushConfig,
     SendMessage,
+    StreamMessage,
 )
 from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
@@ -88,6 +89,8 @@ class _Send(Struct, frozen=True, omit_defaults=True):
 
 def rpc(operation: Operation) -> RpcCall:
     """Encode a JSON-RPC call. Raises UnsupportedOperation if 1.0 cannot express it, InvalidParams for broken text."""
+    if type(operation) is StreamMessage:
+        return RpcCall(_STREAM, _send(operation, operation.tenant))
     call = _call(operation)
     return RpcCall(call.row.method, _body(call, operation, operation.tenant))
 
@@ -110,6 +113,7 @@ def rest(operation: Operation) -> RestCall:
 
 
 _CALLS = json_calls(TABLE, STATES)
+_STREAM = _CALLS[StreamMessage].row.method
 _configuration = compile_members(SendMessage, CONFIGURATION, STATES)
 
 
