@@ -97,8 +97,8 @@ async def test_sends_are_taken_again_once_the_card_can_be_read_again(gates: Gate
 # -- it is slow to name its task ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("streams", [True, False])
-async def test_a_cancel_that_comes_before_the_upstream_names_its_task_reaches_it(streams: bool) -> None:
+@pytest.mark.parametrize(("streams", "kept"), [(True, False), (True, True), (False, False)])
+async def test_a_cancel_that_comes_before_the_upstream_names_its_task_reaches_it(streams: bool, kept: bool) -> None:
     named, sent, canceled = asyncio.Event(), asyncio.Event(), list[Any]()
 
     async def call(request: web.Request) -> web.StreamResponse:
@@ -108,6 +108,10 @@ async def test_a_cancel_that_comes_before_the_upstream_names_its_task_reaches_it
             canceled.append(body["params"]["id"])
             task["status"] = {"state": "TASK_STATE_CANCELED"}
             return web.json_response({"jsonrpc": "2.0", "id": body["id"], "result": task})
+        if "first" in str(body):  # over now, and its connection is kept
+            artifacts = [{"artifactId": "a", "parts": [{"text": "one"}]}]
+            task |= {"status": {"state": "TASK_STATE_COMPLETED"}, "artifacts": artifacts}
+            return web.json_response({"jsonrpc": "2.0", "id": body["id"], "result": {"task": task}})
         sent.set()
         if not streams:
             await named.wait()
@@ -120,6 +124,8 @@ async def test_a_cancel_that_comes_before_the_upstream_names_its_task_reaches_it
         return answer
 
     async with web_site(web.post("/{path:.*}", call)) as url, fronted(partner(url, dialect="1.0")) as connection:
+        if kept:
+            await asked(connection, "first")
         task = await asked(connection, "hello", return_immediately=True)
         await asyncio.wait_for(sent.wait(), DEADLINE_S)
         assert (await connection.cancel(task.id)).status.state is TaskState.CANCELED

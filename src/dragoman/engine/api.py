@@ -410,12 +410,12 @@ class Run:
     def note(self, /, **note: str) -> None:
         """Keep a note for a later run of the task, which reads it from `record.note`. Callers never see it."""
         self.sink.check()
-        self.sink.mark(Note(note).check(self.bounds))
+        self.sink.mark(Note(self.bounds.note(note)))
 
     def note_soon(self, /, **note: str) -> None:
         """As `note`, but it waits briefly for another event, to be written with it."""
         self.sink.check()
-        self.sink.mark(Note(note, soon=True).check(self.bounds))
+        self.sink.mark(Note(self.bounds.note(note), soon=True))
 
     def title(self, text: str) -> None:
         """Name the task in one line, for operators: the last title counts. It is written with the next event, or soon.

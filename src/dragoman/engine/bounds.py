@@ -21,6 +21,9 @@ from dragoman.model.task import ModelUsage, Usage
 NAME_MAX = 1024
 """Most characters of names, ids, titles and media types."""
 
+_ONLY_TEXT = {str}
+"""The types of names and values that are texts alone."""
+
 DEPTH_MAX = 64
 """Deepest nesting of a JSON value: callers accept none that is deeper (`max_depth`)."""
 
@@ -234,11 +237,11 @@ class Bounds(Struct, frozen=True):
 
     def note(self, note: Mapping[str, str]) -> dict[str, str]:
         """Check notes by their names."""
-        plain = set(map(type, (*note, *note.values()))) == {str}
-        names, texts = ("".join(note), "".join(note.values())) if plain else ("", "")
-        plain = plain and names.isascii() and texts.isascii()
-        if plain and "\0" not in names and len(names) <= NAME_MAX and len(texts) <= self.max_text:
-            return dict(note)  # nearly all notes, and a fifth of the time
+        if {*map(type, note), *map(type, note.values())} == _ONLY_TEXT:
+            names, texts = "".join(note), "".join(note.values())
+            short = len(names) <= NAME_MAX and len(texts) <= self.max_text
+            if short and names.isascii() and texts.isascii() and "\0" not in names:
+                return dict(note)  # nearly all notes, and a fifth of the time
         return {name("note", key): self.text(f"note {key}", text) for key, text in note.items()}
 
 

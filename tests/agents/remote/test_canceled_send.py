@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any, cast
 
+from dragoman.agents.remote.canceled_send import LEFT_MAX, STOP_S, cancel_once_named
 from dragoman.agents.remote.first_wait import FirstWait
 from dragoman.agents.remote.route import UpstreamRoute
-from dragoman.agents.remote.task import LEFT_MAX, STOP_S, cancel_once_named
 from dragoman.client import Connection
 from dragoman.client.stream import TaskStream
 from dragoman.config import Upstream
@@ -57,7 +57,7 @@ async def leave(theirs: Theirs, at: UpstreamRoute) -> None:
     run.cancel()
     await asyncio.wait((run,))
     assert first.left
-    await cancel_once_named(first, cast(TaskStream, theirs), cast(Connection, theirs), at)
+    await cancel_once_named(first.rest(), cast(TaskStream, theirs), cast(Connection, theirs), at)
 
 
 @in_virtual_time

@@ -15,12 +15,14 @@ from msgspec.structs import replace
 
 from dragoman.agents.configured_credentials import make_no_credentials
 from dragoman.agents.exchange_check import check_exchange
+from dragoman.agents.remote.begun_send import begin_send
+from dragoman.agents.remote.canceled_send import STOP_S
 from dragoman.agents.remote.card import card_differences, profile_of, untold_text
 from dragoman.agents.remote.failures import FIXES, LATE
 from dragoman.agents.remote.health import Wakes
 from dragoman.agents.remote.pool import UpstreamPool
 from dragoman.agents.remote.route import RouteMember, UpstreamRoute
-from dragoman.agents.remote.task import STOP_S, UpstreamTask
+from dragoman.agents.remote.task import UpstreamTask
 from dragoman.client.credentials import CredentialsFactory
 from dragoman.config import AgentPool, AgentPoolMember, Upstream
 from dragoman.engine.api import DIRECT_WAIT_S, CheckResult, DirectMode, Past, Run, Runner, Traits
@@ -234,7 +236,10 @@ class UpstreamAgent(Runner):
     async def run(self, run: Run) -> None:
         """Have the upstream carry out the task."""
         traits = self.traits
-        await UpstreamTask(run, self.pool, queues=traits.waits, headers=bool(traits.headers)).carry_out()
+        begun = None if traits.headers else begin_send(run, self.pool)
+        if begun is None or not await begun.pass_on():
+            headers = bool(traits.headers)
+            await UpstreamTask(run, self.pool, queues=traits.waits, headers=headers, begun=begun).carry_out()
 
     def stopped(self, record: Record) -> None:
         """Cancel the upstream's task, because ours was canceled while nobody ran it."""

@@ -108,6 +108,11 @@ class UpstreamEndpoint:
                 await self._connect()
         return self._connection
 
+    @property
+    def known_connection(self) -> Connection | None:
+        """The connection that calls are made over; None before there is one."""
+        return self._connection
+
     def may_repeat(self, sent_ms: int) -> bool:
         """Whether a message may be sent again that may have arrived at `sent_ms` or later."""
         said_s = 0.0 if self._connection is None else self._connection.interface.dedupes_s

@@ -280,6 +280,11 @@ NEEDS_FACTS = (CallFailed, ChatFailed, CardRefreshed, NoMemberLeft, WaitEnded)
 """The events whose rows look at more of the facts than `named`, `first`, `fresh` and `due`."""
 
 
+NO_FACTS = ExchangeFacts(named=False, first=False, fresh=False)
+NEEDS_NO_FACTS = frozenset({RunBegan, UpstreamSettled})
+"""The usual events, whose rows look at none: each message has both."""
+
+
 # -- commands, each with the events that it leads to -------------------------------------------------------------------
 
 

@@ -52,7 +52,7 @@ class UpstreamIds:
     @property
     def message_id(self) -> str:
         """The id of the message with the current number."""
-        return _message_id(self._run.head, self.number)
+        return derive_message_id(self._run.head, self.number)
 
     def record_taken(self) -> None:
         """Record that the upstream has the message with the current number."""
@@ -77,35 +77,16 @@ class UpstreamIds:
 
         A Dragoman is told the acting `chain`. Others are not: it names parties that are none of their business.
         """
-        run, head, route, card, tongue = self._run, self._run.head, self._route, connection.card, connection.tongue
-        metadata = {**(message.metadata or {}), LINEAGE: list(run.lineage)}
-        metadata.pop(ACTING, None)
-        if chain and card is not None and is_dragoman(card.whole):
-            metadata[ACTING] = metadata_of(chain)
+        run, route = self._run, self._route
         references: list[str] = []
         if message.reference_task_ids:
             named = [read_upstream_notes(record.note or {}) for record in await run.references()]
             references = [notes.task for notes in named if notes.task and route.made(notes)]
         if not self._context_id:
-            self._context_id = route.contexts.of(head) or await self._context_before() or _derive_context_id(head)
-        sent = replace(
-            message,
-            message_id=self.message_id,
-            role=Role.USER,
-            context_id=self._context_id,
-            task_id=self.task_id or None,
-            reference_task_ids=tuple(references),
-            metadata=metadata,
-        )
-        return StreamMessage(
-            message=sent,
-            return_immediately=not (tongue.streams and (card is None or card.streams)),
-            history_length=0 if tongue.name == "1.0" else None,
-            accepted_output_modes=head.accepted_output_modes,
-            metadata=head.metadata,
-            skill=head.skill,
-            skills=head.skills,
-            earlier=head.earlier,
+            known = route.contexts.of(run.head) or await self._context_before()
+            self._context_id = known or derive_context_id(run.head)
+        return make_send(
+            run, message, connection, chain, self.message_id, self._context_id, self.task_id, tuple(references)
         )
 
     async def _context_before(self) -> str:
@@ -117,12 +98,55 @@ class UpstreamIds:
         return notes.context if self._route.made(notes) else ""
 
 
-def _derive_context_id(head: TaskHead) -> str:
+def make_send(
+    run: Run,
+    message: Message,
+    connection: Connection,
+    chain: Chain,
+    message_id: str,
+    context_id: str,
+    task_id: str = "",
+    references: tuple[str, ...] = (),
+) -> StreamMessage:
+    """Make the operation that sends a message of `run` under these ids of the upstream. See `build_send`."""
+    head, card, tongue = run.head, connection.card, connection.tongue
+    metadata = {**(message.metadata or {}), LINEAGE: list(run.lineage)}
+    metadata.pop(ACTING, None)
+    if chain and card is not None and is_dragoman(card.whole):
+        metadata[ACTING] = metadata_of(chain)
+    sent = replace(
+        message,
+        message_id=message_id,
+        role=Role.USER,
+        context_id=context_id,
+        task_id=task_id or None,
+        reference_task_ids=references,
+        metadata=metadata,
+    )
+    return StreamMessage(
+        message=sent,
+        return_immediately=not (tongue.streams and (card is None or card.streams)),
+        history_length=0 if tongue.name == "1.0" else None,
+        accepted_output_modes=head.accepted_output_modes,
+        metadata=head.metadata,
+        skill=head.skill,
+        skills=head.skills,
+        earlier=head.earlier,
+    )
+
+
+def find_context(route: UpstreamRoute, head: TaskHead) -> str:
+    """The id of the conversation for the upstream, if it is known without a look into the log, else empty."""
+    contexts = route.contexts
+    return contexts.of(head) or (derive_context_id(head) if contexts.kept or is_new(head) else "")
+
+
+def derive_context_id(head: TaskHead) -> str:
     """The conversation id sent to an upstream. It differs between callers that chose the same context id."""
     return _uuid_of(f"{head.owner}\0{head.agent}\0{head.context_id}")
 
 
-def _message_id(head: TaskHead, number: int) -> str:
+def derive_message_id(head: TaskHead, number: int) -> str:
     """The id under which the message with that number is sent, each time the same."""
     return _uuid_of(f"{head.id}\0{number}")
 

@@ -7,7 +7,7 @@ read is left out, and said to be.
 """
 
 import logging
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Collection, Coroutine, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -26,7 +26,7 @@ from dragoman.engine.files import same_parts
 from dragoman.model.lifecycle import SETTLED
 from dragoman.model.message import Artifact, Part
 from dragoman.model.task import TERMINAL, ModelUsage, Progress, Task, TaskState, TaskStatus, Usage
-from dragoman.model.updates import ArtifactUpdate, StatusUpdate
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 from dragoman.telemetry.coalescing import about
 
 log = logging.getLogger("dragoman.upstreams")
@@ -121,7 +121,8 @@ class Relay:
         """Pass on chunks that continue one artifact, each with a plain text and nothing else."""
         if updates[0].artifact.artifact_id not in self._emitted_ids or self._looks_closely:
             for update in updates:
-                await self.pass_chunk(update)
+                if (waits := self.pass_on(update)) is not None:
+                    await waits
             return
         emit = self._run.emit
         self.emitted = True  # of what came before, all may have been left out
@@ -133,27 +134,35 @@ class Relay:
             if waits is not None:
                 await waits
 
+    def pass_on(self, update: Update) -> Awaitable[None] | None:
+        """Pass on an update of the upstream's task. Returns what has to be awaited at once, if anything."""
+        if type(update) is StatusUpdate:
+            return self.pass_status(update)
+        if type(update) is ArtifactUpdate:
+            given = update.artifact
+            if (
+                (update.append or given.artifact_id not in self._emitted_ids)
+                and update.usage is None
+                and len(given.parts) == 1
+                and plain_text(given.parts[0]) is not None
+                and not (self._overlaps or self._credentials.masking.active)
+            ):  # most updates: there is nothing in them to leave out
+                try:
+                    waits = self._run.emit(given, append=update.append, last_chunk=update.last_chunk)
+                except ValueError:
+                    pass  # but for what no agent may say
+                else:
+                    self.emitted = True
+                    self._emitted_ids.add(given.artifact_id)
+                    return waits
+            return self.pass_chunk(update)
+        if type(update) is Task and (update.artifacts or update.metadata or update.status.message is not None):
+            return self.pass_snapshot(update)  # after an answer, it has the artifacts from before the question
+        return None
+
     async def pass_chunk(self, update: ArtifactUpdate) -> None:
-        """Pass on an artifact, or a chunk of one."""
-        given = update.artifact
-        if (
-            (update.append or given.artifact_id not in self._emitted_ids)
-            and update.usage is None
-            and len(given.parts) == 1
-            and plain_text(given.parts[0]) is not None
-            and not self._looks_closely
-        ):  # most updates: there is nothing in them to leave out
-            try:
-                waits = self._run.emit(given, append=update.append, last_chunk=update.last_chunk)
-            except ValueError:
-                pass  # but for what no agent may say
-            else:
-                self.emitted = True
-                self._emitted_ids.add(given.artifact_id)
-                if waits is not None:
-                    await waits
-                return
-        artifact = self._content(given)
+        """Pass on an artifact, or a chunk of one, after a look at all that is in it."""
+        artifact = self._content(update.artifact)
         if not artifact.parts:
             unknown = self.faults and artifact.artifact_id not in self._emitted_ids
             if not update.last_chunk or unknown:

@@ -18,6 +18,8 @@ from msgspec.structs import replace
 
 from dragoman.agents.remote import exchange, failures
 from dragoman.agents.remote.admission import UpstreamAdmission
+from dragoman.agents.remote.begun_send import BegunSend
+from dragoman.agents.remote.canceled_send import cancel_once_named
 from dragoman.agents.remote.failures import UNFOUND, CallWithheld
 from dragoman.agents.remote.first_wait import FirstWait
 from dragoman.agents.remote.health import AGAIN_S
@@ -30,15 +32,16 @@ from dragoman.client import Connection
 from dragoman.client.errors import NoAnswer, PeerError, no_answer
 from dragoman.client.retries import Repetition
 from dragoman.client.stream import TaskStream
+from dragoman.dialects.extensions import told_chain
 from dragoman.engine.api import Ended, Run
 from dragoman.engine.upstream_notes import NO_NOTES, WHY_CHARS, UpstreamAttempt, read_upstream_notes, write_attempts
 from dragoman.engine.words import QUESTIONS
 from dragoman.model.errors import A2AError, AgentOffline
 from dragoman.model.ids import timestamp, timestamp_ms
 from dragoman.model.message import Message, Part, Role
-from dragoman.model.operations import Subscribe
+from dragoman.model.operations import StreamMessage, Subscribe
 from dragoman.model.task import INTERRUPTED, TERMINAL, Task, TaskState, TaskStatus
-from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
+from dragoman.model.updates import Update
 from dragoman.net.errors import EgressError
 
 log = logging.getLogger("dragoman.upstreams")
@@ -46,27 +49,22 @@ log = logging.getLogger("dragoman.upstreams")
 HISTORY_MAX = 50
 """The most earlier messages of the conversation that go with one over chat completions."""
 
-STOP_S = 5.0
-"""Seconds that an upstream may take to cancel a task that nobody here runs any more."""
-
-LEFT_MAX = 100
-"""The most sends to one upstream whose answer is awaited for long although their task was canceled."""
-
 
 class UpstreamTask:
     """The exchange between `run` and one of the upstreams of `pool`.
 
-    `queues`: the task waits for an upstream that cannot be reached.
+    `queues`: the task waits for an upstream that cannot be reached. `begun`: the first message has been sent.
     """
 
     __slots__ = (
-        "_admission",
         "_attempts",
+        "_begun",
         "_bound",
         "_due",
         "_exchange",
         "_headers",
         "_ids",
+        "_kept_admission",
         "_message",
         "_noted",
         "_pool",
@@ -83,8 +81,11 @@ class UpstreamTask:
         "_unsent_ms",
     )
 
-    def __init__(self, run: Run, pool: UpstreamPool, *, queues: bool, headers: bool) -> None:
+    def __init__(
+        self, run: Run, pool: UpstreamPool, *, queues: bool, headers: bool, begun: BegunSend | None = None
+    ) -> None:
         self._run = run
+        self._begun = begun
         self._pool = pool
         self._queues = queues
         self._headers = headers
@@ -126,12 +127,22 @@ class UpstreamTask:
 
     def _take_route(self, route: UpstreamRoute) -> None:
         """Have this upstream carry out the task. Nothing of it was sent to another one that might have taken it."""
-        run, queues = self._run, self._queues
+        run = self._run
         self._route = route
         self._ids = UpstreamIds(run, route)
-        self._admission = UpstreamAdmission(run, route, self._ids, queues=queues, headers=self._headers)
+        self._kept_admission: UpstreamAdmission | None = None
         member = "" if route.member is None else route.member.name
         self._relay = Relay(run, route.access.credentials, route.name, member)
+
+    @property
+    def _admission(self) -> UpstreamAdmission:
+        """Admits the calls of the run. Made when it is first asked for: most calls need none (`_find_connection`)."""
+        admission = self._kept_admission
+        if admission is None:
+            admission = UpstreamAdmission(self._run, self._route, self._ids, queues=self._queues, headers=self._headers)
+            admission.note_doubt(unsure=self._exchange.unsure)
+            self._kept_admission = admission
+        return admission
 
     def carry_out(self) -> Coroutine[Any, Any, None]:
         """Have the upstream carry out the task. Raises Ended, unless it completed without a closing message."""
@@ -171,6 +182,14 @@ class UpstreamTask:
 
     def _advance(self, event: exchange.ExchangeEvent) -> tuple[exchange.ExchangeCommand, ...]:
         """Tell the machine of an event, and return what to do."""
+        facts = exchange.NO_FACTS if type(event) in exchange.NEEDS_NO_FACTS else self._find_facts(event)
+        self._exchange, commands = exchange.advance(self._exchange, facts, event)
+        if self._kept_admission is not None:
+            self._kept_admission.note_doubt(unsure=self._exchange.unsure)
+        return commands
+
+    def _find_facts(self, event: exchange.ExchangeEvent) -> exchange.ExchangeFacts:
+        """Find the facts that the rows of an event look at."""
         route, ids = self._route, self._ids
         facts = exchange.ExchangeFacts(
             named=bool(ids.task_id),
@@ -190,9 +209,7 @@ class UpstreamTask:
                 recognises=route.endpoint.may_repeat(self._unsent_ms or timestamp_ms(self._run.head.created_at)),
                 shared=pooled and self._pool.shared_dedupe,
             )
-        self._exchange, commands = exchange.advance(self._exchange, facts, event)
-        self._admission.note_doubt(unsure=self._exchange.unsure)
-        return commands
+        return facts
 
     def _fail(self, ended: Ended, event: exchange.ExchangeEvent) -> NoReturn:
         """End our task, because of an event."""
@@ -203,13 +220,14 @@ class UpstreamTask:
             self._note_failure(ended, error)
         raise ended from error
 
-    async def _do(self, command: exchange.ExchangeCommand) -> exchange.ExchangeEvent | None:
+    def _do(self, command: exchange.ExchangeCommand) -> Coroutine[Any, Any, exchange.ExchangeEvent | None]:
         """Carry out a command, and return the event that it leads to, if any. Raises Ended."""
+        if type(command) is exchange.SendMessageNow:  # without a coroutine more, for every message
+            return self._send()
+        return self._end(command.status) if type(command) is exchange.EndRun else self._do_other(command)
+
+    async def _do_other(self, command: exchange.ExchangeCommand) -> exchange.ExchangeEvent | None:
         match command:
-            case exchange.SendMessageNow():
-                return await self._send()
-            case exchange.EndRun(status=status):
-                await self._end(status)
             case exchange.SendOverChat():
                 return await self._chat()
             case exchange.ReadTask():
@@ -243,6 +261,8 @@ class UpstreamTask:
                 raise ended
             case exchange.CancelUpstreamTask() | exchange.CancelOnceNamed():
                 pass  # a canceled run carries them out where the cancel reaches it
+            case exchange.SendMessageNow() | exchange.EndRun():
+                raise AssertionError("`_do` carries them out")
             case _:
                 assert_never(command)
         return None
@@ -251,14 +271,27 @@ class UpstreamTask:
 
     async def _send(self) -> exchange.ExchangeEvent:
         """Send the message, and pass on updates until the upstream's task ends or asks."""
-        try:
-            connection = await self._admission.connection()
-        except CallWithheld as withheld:
-            return exchange.CallFailed(withheld)
+        if (begun := self._begun) is not None:
+            self._begun = None
+            self._ids.load_context(begun.context_id)
+            return await self._follow_send(begun.connection, begun.operation, begun)
+        connection = self._find_connection()
         if connection is None:
-            return exchange.NoA2a()
+            try:
+                connection = await self._admission.connection()
+            except CallWithheld as withheld:
+                return exchange.CallFailed(withheld)
+            if connection is None:
+                return exchange.NoA2a()
+        chain = told_chain(self._run.message.metadata) if self._kept_admission is None else self._admission.chain
+        operation = await self._ids.build_send(self._message, connection, chain)
+        return await self._follow_send(connection, operation, None)
+
+    async def _follow_send(
+        self, connection: Connection, operation: StreamMessage, begun: BegunSend | None
+    ) -> exchange.ExchangeEvent:
+        """Send the message, unless that has `begun`, and pass on updates as `_send` does."""
         self._spoken = connection
-        operation = await self._ids.build_send(self._message, connection, self._admission.chain)
         self._due = True
         try:
             stream = connection.task_stream(
@@ -266,12 +299,21 @@ class UpstreamTask:
                 traceparent=self._run.traceparent,
                 on_link=self._standing.set_link,
                 repetition=self._repetition,
+                begun=None if begun is None else begun.stream,
             )
-            status = await self._follow(stream, connection)
+            status = await self._follow(stream, connection, None if begun is None else begun.began_s)
         except (A2AError, NoAnswer, PeerError) as error:
             return exchange.CallFailed(error)
         self._route.endpoint.adopt_card()
         return exchange.UpstreamSettled(status)
+
+    def _find_connection(self) -> Connection | None:
+        """The connection, if a call may be made at once and has nothing of the caller's with it; else `_admission`
+        knows."""
+        route = self._route
+        if self._kept_admission is not None or route.access.for_callers or route.health.breaker.opened:
+            return None
+        return None if self._headers or self._run.extensions else route.endpoint.known_connection
 
     # -- the members of a pool -----------------------------------------------------------------------------------------
 
@@ -380,9 +422,15 @@ class UpstreamTask:
 
     # -- receiving -----------------------------------------------------------------------------------------------------
 
-    async def _follow(self, stream: TaskStream, connection: Connection) -> TaskStatus | None:
-        """Pass on a stream to its end, and return how the task stands then. None: the answer was a message."""
-        route, relay, fold, asked_s = self._route, self._relay, stream.fold, time.monotonic()
+    async def _follow(
+        self, stream: TaskStream, connection: Connection, began_s: float | None = None
+    ) -> TaskStatus | None:
+        """Pass on a stream to its end, and return how the task stands then. None: the answer was a message.
+
+        `began_s` is the monotonic time at which it was asked for, if that was before now.
+        """
+        route, relay, fold = self._route, self._relay, stream.fold
+        asked_s = time.monotonic() if began_s is None else began_s
         relay.expect_deltas(connection.tongue.deltas)
         self._resumptions = stream.resumptions
         batch = await self._read_first(stream, connection)
@@ -395,7 +443,7 @@ class UpstreamTask:
                     self._note_taken()
             while batch is not None:
                 await self._pass_on(batch, stream)
-                batch = await stream.next()
+                batch = None if stream.ended else await stream.next()
         finally:
             stream.close()
         state = fold.state
@@ -418,10 +466,13 @@ class UpstreamTask:
         try:
             return await first
         except BaseException:
-            if not (first.left and self._route.run_beside(cancel_once_named(first, stream, connection, self._route))):
+            if not (first.left and self._leave(first, stream, connection)):
                 first.close()
                 stream.close()
             raise
+
+    def _leave(self, first: FirstWait[list[Update] | None], stream: TaskStream, connection: Connection) -> bool:
+        return self._route.run_beside(cancel_once_named(first.rest(), stream, connection, self._route))
 
     def _is_left(self) -> bool:
         """Whether the upstream's task is canceled beside the run, which is canceled."""
@@ -444,13 +495,8 @@ class UpstreamTask:
             await relay.pass_chunks(batch)  # type: ignore[arg-type]  # as the stream says
             return
         for update in batch:
-            if type(update) is ArtifactUpdate:
-                await relay.pass_chunk(update)
-            elif type(update) is StatusUpdate:
-                if (waits := relay.pass_status(update)) is not None:
-                    await waits
-            elif type(update) is Task:
-                await relay.pass_snapshot(update)  # after an answer, it has the artifacts from before the question
+            if (waits := relay.pass_on(update)) is not None:
+                await waits
         status = fold.status
         if status is not None and status is not self._standing.status:
             self._standing.hear(status)
@@ -469,7 +515,8 @@ class UpstreamTask:
         self._due = False
         self._relay.count_taken()
         self._ids.record_taken()
-        self._pool.hold(self._run.head, self._route)
+        if self._exchange.pooled:
+            self._pool.hold(self._run.head, self._route)
 
     # -- asking and ending ---------------------------------------------------------------------------------------------
 
@@ -653,31 +700,3 @@ def _cause_of(ended: Ended) -> exchange.CallError | None:
     if isinstance(cause, EgressError):
         return no_answer(cause, "answer_s")
     return cause if isinstance(cause, A2AError | NoAnswer | PeerError) else None
-
-
-async def cancel_once_named(
-    first: FirstWait[list[Update] | None], stream: TaskStream, connection: Connection, route: UpstreamRoute
-) -> None:
-    """Cancel the upstream's task once the upstream names it, within `answer_s` of the agent.
-
-    The timeouts of the send have ended with the run, so this one bounds all that is left of it. An upstream at which
-    many sends wait gets STOP_S: callers could send and cancel without end.
-    """
-    patience_s = route.access.timeouts.answer_s if route.left < LEFT_MAX else STOP_S
-    route.left += 1
-    try:
-        async with asyncio.timeout(patience_s):
-            batch = await first.rest()
-            while batch is not None and not stream.fold.task_id:
-                batch = await stream.next()
-        if task_id := stream.fold.task_id:
-            stream.close()
-            async with asyncio.timeout(STOP_S):
-                await connection.cancel(task_id)
-    except TimeoutError:
-        log.info("upstream %s: a task that was canceled here was not canceled there in time", route.label)
-    except (A2AError, NoAnswer, PeerError) as error:
-        log.info("upstream %s: a task that was canceled here: %s", route.label, route.access.describe(error))
-    finally:
-        route.left -= 1
-        stream.close()

@@ -264,11 +264,6 @@ class TaskSink:
     def mark(self, word: Working | Waiting | Note | Usage) -> None:
         """See `engine.api.Sink`."""
         match word:
-            case Usage():
-                if not (self.replay.repeats and self.replay.precedes(present_branch())):
-                    self.used = (self.used or Usage()) + word
-                    if self._stops:
-                        self._services.effects.put(WeighSpending(self))
             case Working():
                 self.silent = False
                 if self._deadline is not None:
@@ -282,6 +277,11 @@ class TaskSink:
                 if NOTE in note and self._observed is not None:
                     for link in spelled_chain(note[NOTE])[-1:]:  # a chain is noted with each link that it gets
                         self._observed.exchanged(link.subject, link.actors, link.audience, link.issuer)
+            case Usage():
+                if not (self.replay.repeats and self.replay.precedes(present_branch())):
+                    self.used = (self.used or Usage()) + word
+                    if self._stops:
+                        self._services.effects.put(WeighSpending(self))
             case Waiting(parts):
                 if (state := self.writer.state) in (TaskState.SUBMITTED, TaskState.WORKING):
                     now_ms = self._services.clock.now_ms()
