@@ -214,7 +214,7 @@ def test_agents_are_listed_without_being_tried(run: Run) -> None:
         (("check", "--config", "gone.toml"), "--config 'gone.toml': there is no such file: name one that is there"),
         (("list", "--config", "broken.toml"), "broken.toml: is not TOML"),
         (("list", "gone.py:echo"), "gone.py:echo: no file gone.py in"),
-        (("list", "nobody"), "'nobody': there is no such agent: there are none"),
+        (("list", "nobody"), "'nobody': there is no such agent: there are none: name one as MODULE:OBJECT"),
     ],
 )
 def test_a_file_or_an_agent_that_is_not_there_is_wrong_input(run: Run, arguments: tuple[str, ...], said: str) -> None:

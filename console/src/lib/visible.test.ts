@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { jsonOf, jsonTextOf, lineOf, nameOf, reportOf, textOf } from "./visible";
+import { jsonOf, jsonTextOf, lineOf, nameOf, reportOf, textOf, titleOf } from "./visible";
 
 test("characters that hide, steer or turn are shown as their codes", () => {
   expect(nameOf("in\u202evoice\u0007")).toBe("in‹U+202E›voice‹U+0007›");
@@ -18,6 +18,19 @@ test("a text keeps its lines, a report has one", () => {
 
 test("a long name says how long it is", () => {
   expect(nameOf("x".repeat(201))).toBe(`${"x".repeat(200)}… (201 characters)`);
+});
+
+test("a title has no marks of Markdown", () => {
+  expect(titleOf("# Weather | city | °C | |---|---| | Oslo | 4 | | Rome | -21 | It is **sunny** in `Rome`.")).toBe(
+    "Weather city °C Oslo 4 Rome -21 It is sunny in Rome.",
+  );
+  expect(titleOf("> quoted")).toBe("quoted");
+  expect(titleOf("**__init__** of a\u202e")).toBe("__init__ of a‹U+202E›");
+});
+
+test("a title that only looks a little like Markdown stays", () => {
+  for (const title of ["C# or F#?", "a | b", "2 ** 3 ** 4", "#5 is -3", "snake_case_name", ""])
+    expect(titleOf(title)).toBe(title);
 });
 
 test("JSON is escaped so that it reads back as the same value", () => {

@@ -16,6 +16,17 @@ export function nameOf(text: string): string {
   return cut(text, NAME_CHARACTERS).replace(HIDDEN, code);
 }
 
+/** The title of a task, which begins with the words of its first message: without their marks of Markdown. */
+export function titleOf(text: string): string {
+  const plain = /\|\s*:?-{3,}/.test(text) ? text.replace(/:?-{3,}:?/g, "").replace(/\s*\|[\s|]*/g, " ") : text; // a table
+  return nameOf(
+    plain
+      .replace(/^\s*(?:#{1,6}|>|[-*+])\s+/, "")
+      .replace(/(\*\*|__|`)(\S(?:.*?\S)?)\1/g, "$2")
+      .trim(),
+  );
+}
+
 /** Several sentences, whose line breaks count as blanks: their beginning, if they are long. */
 export function reportOf(text: string): string {
   return cut(text, REPORT_CHARACTERS)

@@ -89,6 +89,8 @@ def list_(named: tuple[str, ...], file: str | None, default: str | None) -> List
       dragoman agents list
       dragoman agents list agent.py:agent -o json
     """
+    from dragoman.cli.checks import NAME_ONE
+
     subjects = [subject for subject in _load_subjects(named, file, default, tries=False) if subject.id]
     for subject in subjects:
         if subject.runner is None and subject.run in ("", subject.id) and subject.id in named:
@@ -97,6 +99,7 @@ def list_(named: tuple[str, ...], file: str | None, default: str | None) -> List
         rows=[{**_fields(subject), "skills": _skills(subject)} for subject in subjects],
         columns=COLUMNS,
         words={"skills": lambda row: ", ".join(row["skills"]) if row["ok"] else "cannot be served: see `agents check`"},
+        empty=f"There are none: {NAME_ONE}.",
     )
 
 

@@ -32,6 +32,8 @@ CHECK_S = 15.0
 SETTINGS = ""
 """The id of findings that concern no single agent."""
 
+NAME_ONE = "name one as MODULE:OBJECT or file.py:OBJECT, or in [[agents]] of the file"
+
 AT_HOME = 'move what must not run at import below `if __name__ == "__main__":`'
 
 ANSWER_S = 5.0
@@ -70,12 +72,11 @@ async def load_subjects(
         every += _check_together(apart, every)
     subjects = [subject for subject in every if not chosen or subject.id in (*chosen, SETTINGS)]
     ids = [subject.id for subject in every if subject.id != SETTINGS]
-    there = ", ".join(dict.fromkeys([*(table.id for table in apart.tables), *ids])) or "none"
+    there = ", ".join(dict.fromkeys([*(table.id for table in apart.tables), *ids]))
+    fix = f"there are {there}" if there else f"there are none: {NAME_ONE}"
     for agent_id in chosen:
         if agent_id not in ids:
-            subjects.append(
-                CheckedAgent(agent_id, "", [CheckResult(False, "there is no such agent", f"there are {there}")])
-            )
+            subjects.append(CheckedAgent(agent_id, "", [CheckResult(False, "there is no such agent", fix)]))
     if tries:
         for subject in subjects:
             subject.findings += _check_callers(apart.config, subject.runner)
@@ -143,8 +144,7 @@ def _check_together(apart: ConfigParts, every: Sequence[CheckedAgent]) -> Iterab
     if not every and apart.config is not None and apart.config.begins_empty:
         yield CheckedAgent(SETTINGS, "", [CheckResult(True, "operators add all agents")])
     elif not every:
-        fix = "name one as MODULE:OBJECT or file.py:OBJECT, or in [[agents]] of the file"
-        yield CheckedAgent(SETTINGS, "", [CheckResult(False, "there are no agents", fix)])
+        yield CheckedAgent(SETTINGS, "", [CheckResult(False, "there are no agents", NAME_ONE)])
     elif apart.config is not None and (default := apart.config.default) is not None and default not in ids:
         fix = f"name one of {', '.join(ids)}"
         yield CheckedAgent(SETTINGS, "", [CheckResult(False, f"default = {default!r}: there is no such agent", fix)])
