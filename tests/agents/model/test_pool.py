@@ -46,6 +46,7 @@ from tests.agents.model.completions import (
 from tests.agents.model.test_tool_loop import ADD, Adding
 from tests.engine.house import house
 from tests.kit.switches import board
+from tests.kit.waiting import until
 
 DEADLINE_S = 60.0
 NOWHERE = "http://127.0.0.1:9/v1"
@@ -372,6 +373,19 @@ async def test_several_endpoints_are_looked_at_while_the_agent_is_open(apis: Api
         while not all(each.ready for each in agent.pool.endpoints):
             await asyncio.sleep(0.01)
         await agent.close()
+
+
+async def test_a_single_endpoint_is_looked_at_while_its_calls_are_held_back(apis: Apis) -> None:
+    """Not for as long as the pause of its breaker, which grows to five minutes."""
+    eu, _ = apis
+    endpoint = PoolEndpoint(Model(url=eu.url, model="m", failures=1, pause_s=300), "")
+    probe = EndpointProbe("chat", ModelPool([endpoint], probe_s=0.01), lambda: 0.5)
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+        watching = group.create_task(probe.watch())
+        endpoint.endpoint.record_failure("chat")
+        assert not endpoint.ready
+        await until(lambda: endpoint.ready)
+        watching.cancel()
 
 
 async def test_an_answer_that_is_recorded_is_not_asked_for_again_at_another_endpoint(

@@ -17,7 +17,7 @@ from dragoman.agents.model import failures
 from dragoman.agents.model.answer import AnswerCalls, ModelAnswer
 from dragoman.agents.model.endpoint import check_endpoint
 from dragoman.agents.model.pool import ModelPool, PoolEndpoint, RetryPolicy
-from dragoman.agents.model.probe import EndpointProbe
+from dragoman.agents.model.probe import EndpointProbe, look_s
 from dragoman.agents.model.provider import provider_of
 from dragoman.agents.model.request import ChatMessage, ModelRequest, UnsendablePart, fetches, media_type, unsendable
 from dragoman.agents.model.tool_loop import ToolLoop, pending_call
@@ -101,16 +101,14 @@ class ChatAgent(Runner):
         """The error for a send while it is offline."""
         if self.pool.out_of_service:
             return AgentOffline(self.profile.id, ALL_SWITCHED)
-        return min((each.endpoint.breaker for each in self.pool.endpoints), key=lambda each: each.wait_s).refusal(
-            self.profile.id
-        )
+        first = min((each.endpoint.breaker for each in self.pool.endpoints), key=lambda each: each.wait_s)
+        return first.refusal(self.profile.id, 1.5 * look_s(self.pool))
 
     async def open(self, group: JobGroup) -> None:
-        """Open the tools. An endpoint needs no opening: it connects with the first call. Several are looked at."""
+        """Open the tools, and look at the endpoints from now on, which connect with the first call."""
         self._group = group
-        if len(self.pool.endpoints) > 1:
-            probe = EndpointProbe(self.profile.id, self.pool, random.random)
-            self._probing = group.keep(f"endpoints: {self.profile.id}", probe.watch)
+        probe = EndpointProbe(self.profile.id, self.pool, random.random)
+        self._probing = group.keep(f"endpoints: {self.profile.id}", probe.watch)
         if self._tools is not None:
             await self._tools.open(group)
 

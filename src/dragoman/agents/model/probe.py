@@ -12,9 +12,19 @@ from dragoman.agents.model.pool import ModelPool, PoolEndpoint
 from dragoman.client.errors import NoToken
 from dragoman.net.errors import EgressError
 
+LOOK_S = 5.0
+"""About how often in seconds the only endpoint of an agent is looked at while its calls are held back."""
+
+
+def look_s(pool: ModelPool) -> float:
+    """About how often in seconds each endpoint is looked at. Two looks are up to half of that longer apart."""
+    return pool.probe_s if len(pool.endpoints) > 1 else min(pool.probe_s, LOOK_S)
+
 
 class EndpointProbe:
-    """Looks at the endpoints of the agent `name` in turn, each about every `probe_s` of its `pool`.
+    """Looks at the endpoints of the agent `name` in turn, each about every `look_s` of its `pool`.
+
+    A single one is only looked at while its calls are held back.
 
     The time between two looks is up to half of it longer or shorter, by `chance` from 0 to 1.
     """
@@ -26,11 +36,13 @@ class EndpointProbe:
 
     async def watch(self) -> None:
         """Look again and again."""
-        pause_s = self._pool.probe_s / len(self._pool.endpoints)
+        endpoints = self._pool.endpoints
+        pause_s = look_s(self._pool) / len(endpoints)
         while True:
-            for asked in self._pool.endpoints:
+            for asked in endpoints:
                 await asyncio.sleep(pause_s * (0.5 + self._chance()))
-                await self.look(asked)
+                if len(endpoints) > 1 or asked.endpoint.breaker.state is not State.CLOSED:
+                    await self.look(asked)
 
     async def look(self, asked: PoolEndpoint) -> None:
         """Look at one of them. An endpoint that cannot be asked without a caller's token is not looked at."""
