@@ -41,7 +41,7 @@ class Keys:
     async def make(self, holder: str, name: str, *options: str) -> None:
         """Make a key with the command."""
         said = await command("keys", "create", name, "--json", "--store", self.store, *options)
-        made = json.loads(said.splitlines()[-1])  # the first key comes with a word about it
+        made = json.loads(said)
         self.ids[holder], self._texts[holder] = made["id"], made["key"]
 
     def __getitem__(self, holder: str) -> str:

@@ -32,12 +32,12 @@ WORDS = "words-that-anna-says"
 
 
 async def command(*arguments: str, **environment: str) -> str:
-    """The output of a command of ours, run beside the server."""
+    """The standard output of a command of ours, run beside the server."""
     unset = {setting.env: None for setting in settings()} | {"DRAGOMAN_CONFIG": None}
     runner = CliRunner(env=unset | environment)
     result = await asyncio.to_thread(runner.invoke, main, list(arguments))
     assert result.exit_code == 0, result.output
-    return result.output
+    return result.stdout
 
 
 async def trail(house: House, task_id: str) -> list[Json]:

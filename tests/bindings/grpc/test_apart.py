@@ -33,7 +33,7 @@ async def two(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Two]:
     keys = {}
     for name in ("anna", "ben"):
         said = await command("keys", "create", name, "--json", "--store", store)
-        keys[name] = ("x-api-key", json.loads(said.splitlines()[-1])["key"])
+        keys[name] = ("x-api-key", json.loads(said)["key"])
     async with grpc_served(echoing("echo"), config=replace(CONFIG, store=store)) as caller:
         yield Two(caller, keys["anna"], keys["ben"])
 
