@@ -21,25 +21,28 @@ class Overspending:
     def __init__(self, spending: TaskSpending, errands: Errands) -> None:
         self._spending = spending
         self._errands = errands
-        self._weighing: set[str] = set()
+        self._newest: dict[str, SpendingRun] = {}
+        """What reported last, by the tasks that are being weighed: each report of a worker is a run of its own here."""
 
     def weigh(self, run: SpendingRun) -> None:
-        """Weigh the reports of a run, unless that is under way."""
-        if run.head.id not in self._weighing:
-            self._weighing.add(run.head.id)
-            self._errands.background(self._weigh(run))
+        """Weigh the reports of a run: now, or after those of the same task that are being weighed."""
+        task_id = run.head.id
+        under_way = task_id in self._newest
+        self._newest[task_id] = run
+        if not under_way:
+            self._errands.background(self._weigh(task_id))
 
-    async def _weigh(self, run: SpendingRun) -> None:
+    async def _weigh(self, task_id: str) -> None:
         try:
             weighed = None
-            while run.used is not None and run.used is not weighed:
-                weighed = run.used
-                budget = await self._spending.exceeded(run.head, weighed)
+            while (used := (run := self._newest[task_id]).used) is not None and used is not weighed:
+                weighed = used
+                budget = await self._spending.exceeded(run.head, used)
                 if budget is not None:
-                    log.info("task %s: stopped, because the budget %s is used up", run.head.id, budget)
+                    log.info("task %s: stopped, because the budget %s is used up", task_id, budget)
                     await run.stop_spending(budget)
                     return
         except StoreError as error:
             log.warning("what a task has spent cannot be weighed now: %s", error, extra=about("store"))
         finally:
-            self._weighing.discard(run.head.id)
+            del self._newest[task_id]
