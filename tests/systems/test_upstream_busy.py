@@ -218,10 +218,11 @@ async def test_repeats_at_once_of_a_refused_call_are_one_task() -> None:
 
 
 async def test_an_agent_that_is_not_there_is_a_time_too() -> None:
+    """The pause of a minute may end sooner: as soon as a look finds it there."""
     agent = partner("http://127.0.0.1:9/agents/none", dialect="1.0", failures=2, pause_s=60.0, clock=lambda: 0.0)
     async with caller(agent) as calls:
         told = [(await calls.send(message()))[:2] for _ in range(3)]
-        assert told == [(503, "5"), (503, "60"), (503, "61")]
+        assert told == [(503, "5"), (503, "10"), (503, "11")]
 
 
 # -- models ------------------------------------------------------------------------------------------------------------
