@@ -4,7 +4,6 @@ import asyncio
 from typing import Any, cast
 
 from dragoman.agents.remote.canceled_send import LEFT_MAX, STOP_S, cancel_once_named
-from dragoman.agents.remote.first_wait import FirstWait
 from dragoman.agents.remote.route import UpstreamRoute
 from dragoman.client import Connection
 from dragoman.client.stream import TaskStream
@@ -46,18 +45,8 @@ def route() -> UpstreamRoute:
 
 
 async def leave(theirs: Theirs, at: UpstreamRoute) -> None:
-    """Cancel the run in its first wait, and do what outlives it."""
-    first = FirstWait(theirs.next(), lambda: True)
-
-    async def wait() -> object:
-        return await first
-
-    run = asyncio.ensure_future(wait())
-    await asyncio.sleep(0)
-    run.cancel()
-    await asyncio.wait((run,))
-    assert first.left
-    await cancel_once_named(first.rest(), cast(TaskStream, theirs), cast(Connection, theirs), at)
+    """Do what outlives a run that was canceled in its first wait."""
+    await cancel_once_named(theirs.next(), cast(TaskStream, theirs), cast(Connection, theirs), at)
 
 
 @in_virtual_time

@@ -21,7 +21,6 @@ from dragoman.agents.remote.admission import UpstreamAdmission
 from dragoman.agents.remote.begun_send import BegunSend
 from dragoman.agents.remote.canceled_send import cancel_once_named
 from dragoman.agents.remote.failures import UNFOUND, CallWithheld
-from dragoman.agents.remote.first_wait import FirstWait
 from dragoman.agents.remote.health import AGAIN_S
 from dragoman.agents.remote.ids import UpstreamIds
 from dragoman.agents.remote.pool import UpstreamPool
@@ -462,23 +461,25 @@ class UpstreamTask:
 
         If the run is canceled before that, the upstream's task is canceled once the upstream names it.
         """
-        first = FirstWait(stream.next(), self._is_left)
+        left = False
         try:
-            return await first
+            if self._ids.task_id:
+                return await stream.next()
+            # No branch of the run begins with it, as one would with a task of the loop's own: it says nothing.
+            first = asyncio.Task(stream.next(), loop=asyncio.get_running_loop())
+            try:
+                return await asyncio.shield(first)
+            except asyncio.CancelledError:
+                if self._run.canceled and exchange.CancelOnceNamed() in self._advance(exchange.RunCanceled()):
+                    left = self._route.run_beside(cancel_once_named(first, stream, connection, self._route))
+                if not left:
+                    first.cancel()
+                    await asyncio.wait((first,))
+                raise
         except BaseException:
-            if not (first.left and self._leave(first, stream, connection)):
-                first.close()
+            if not left:
                 stream.close()
             raise
-
-    def _leave(self, first: FirstWait[list[Update] | None], stream: TaskStream, connection: Connection) -> bool:
-        return self._route.run_beside(cancel_once_named(first.rest(), stream, connection, self._route))
-
-    def _is_left(self) -> bool:
-        """Whether the upstream's task is canceled beside the run, which is canceled."""
-        if self._ids.task_id or not self._run.canceled:
-            return False
-        return exchange.CancelOnceNamed() in self._advance(exchange.RunCanceled())
 
     async def _pass_on(self, batch: list[Update], stream: TaskStream) -> None:
         relay, fold = self._relay, stream.fold
