@@ -382,12 +382,12 @@ def _show(place: TaskPlace, issued: "IssuedKey", as_json: bool) -> None:
         if not as_json:
             click.echo(describe_key(place, issued))
             return
+        if issued.first:
+            click.echo(FIRST_KEY, err=True)
         replaced = {} if issued.replaced is None else {"replaced": public_fields(issued.replaced)}
         print_line({"key": issued.secret, **public_fields(issued.key), **replaced})
     except OSError as error:
         raise CommandFailed(f"the output cannot be written: {error.strerror}; {_take_back(place, issued)}") from error
-    if issued.first:
-        click.echo(FIRST_KEY, err=True)
 
 
 def _take_back(place: TaskPlace, issued: "IssuedKey") -> str:
