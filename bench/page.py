@@ -48,13 +48,18 @@ def page() -> str:
 
 
 def said(kept: Mapping[str, Any]) -> str:
-    """Where and how the figures were measured, one sentence for each way; all but the commonest name their rows."""
-    ways: dict[str, list[str]] = {}
+    """When and how the figures were measured, one sentence for each way; all but the commonest name their rows."""
+    ways: dict[str, dict[str, list[str]]] = {}
     for row, one in kept.items():
-        way = f"{one['on']}, {one['seconds']:g} s a measurement, rounds: {one['rounds']}, on {one['machine']}."
-        ways.setdefault(way, []).append(f"`{row}`")
-    ordered = sorted(ways.items(), key=lambda pair: -len(pair[1]))
-    return " ".join((f"{', '.join(rows)}: " if i else "Measured ") + way for i, (way, rows) in enumerate(ordered))
+        way = f"{one['seconds']:g} s a measurement, rounds: {one['rounds']}, on {one['machine']}."
+        ways.setdefault(way, {}).setdefault(one["on"], []).append(f"`{row}`")
+    sentences: list[str] = []
+    for way, days in sorted(ways.items(), key=lambda pair: -sum(map(len, pair[1].values()))):
+        (day, rows), *others = sorted(days.items(), key=lambda pair: -len(pair[1]))
+        first = f"{', '.join(rows)}: {day}" if sentences else f"Measured {day}"
+        dated = [first, *(f"{', '.join(rows)}: {day}" for day, rows in others)]
+        sentences.append(f"{'; '.join(dated)}, {way}")
+    return " ".join(sentences)
 
 
 def _rounded(value: Any) -> Any:
