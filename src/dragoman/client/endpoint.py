@@ -165,7 +165,8 @@ class AgentEndpoint:
 
         If the endpoint is gone, it does the same as `ask`. Raises UnsupportedOperation.
         """
-        return EndpointUpdates(self, self._transport, operation, beside, position, begun)
+        transport = self._transport if begun is None else begun.transport
+        return EndpointUpdates(self, transport, operation, beside, position, begun)
 
     async def choose_other(
         self, transport: Transport, error: A2AError | HttpRefusal, operation: Operation

@@ -262,10 +262,11 @@ class BegunStream:
 
     `waiting` is done when the head of the answer has come, or nothing more will. It may be awaited once, or canceled.
     Then either `read_whole` has all updates, and the stream is closed, or the stream goes on as any other: see
-    `AgentEndpoint.stream`. `began_ms` is when it was sent.
+    `AgentEndpoint.stream`. `began_ms` is when it was sent, and `transport` is the one by which: the agent may have
+    another one by now.
     """
 
-    __slots__ = ("_call", "_claimed", "_transport", "began_ms", "waiting")
+    __slots__ = ("_call", "_claimed", "began_ms", "transport", "waiting")
 
     def __init__(
         self,
@@ -277,7 +278,7 @@ class BegunStream:
     ) -> None:
         self.waiting = waiting
         self.began_ms = began_ms
-        self._transport = transport
+        self.transport = transport
         self._call = call
         self._claimed = claimed
 
@@ -301,11 +302,11 @@ class BegunStream:
 
     def updates(self, position: StreamPosition | None) -> "HttpUpdates":
         """Return the updates of the stream, as `HttpTransport.stream` does. It is closed by closing them."""
-        return HttpUpdates(self._transport, self._call, position, self)
+        return HttpUpdates(self.transport, self._call, position, self)
 
     def resume(self) -> Coroutine[Any, Any, Flow | Updates]:
         """Go on with the call. Returns its stream, or the result that came instead."""
-        return self._transport.resume(self._call, self._claimed, self.began_ms)
+        return self.transport.resume(self._call, self._claimed, self.began_ms)
 
     def close(self) -> None:
         """Give the call up, or its connection back when all was read."""

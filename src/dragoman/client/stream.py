@@ -198,9 +198,9 @@ class TaskStream:
         match self._state.source:
             case PieceSource.CALL:
                 called = self._beside if self._state.first else replace(self._beside, after=position.id)
-                if isinstance(self._operation, StreamMessage) and not self._streams:
-                    return AnswerReader(self._endpoint, SendMessage(**asdict(self._operation)), called)
                 begun, self._begun = self._begun, None
+                if begun is None and isinstance(self._operation, StreamMessage) and not self._streams:
+                    return AnswerReader(self._endpoint, SendMessage(**asdict(self._operation)), called)
                 return self._endpoint.stream(self._operation, called, position, begun)
             case PieceSource.RESUME:
                 beside = replace(self._later, after=position.id)
