@@ -119,3 +119,9 @@ def test_the_answer_to_a_cancel_is_noted(
     standing.record_cancel(answer)
     assert notebook.now[-1]["cancel"] == noted
     assert notebook.now[-1]["said"] == ("canceled" if noted == "accepted" else "working")
+
+
+def test_a_time_holds_until_a_later_status_has_one(standing: UpstreamStanding) -> None:
+    timed, silent = at(1, TaskState.WORKING), TaskStatus(state=TaskState.COMPLETED, timestamp="")
+    notes = standing.begin((update(timed), update(silent)))
+    assert notes == {"said": "completed", "first": timed.timestamp, "last": timed.timestamp}

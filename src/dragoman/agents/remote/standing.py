@@ -45,14 +45,9 @@ class UpstreamStanding:
     def begin(self, batch: Sequence[Update]) -> dict[str, str]:
         """Return the notes for the moment at which the upstream names its task, with a `batch` of updates."""
         self._known = True
-        status: TaskStatus | None = None
         for update in batch:
             if type(update) is StatusUpdate or type(update) is Task:
-                status = update.status
-                if status.timestamp and not self._first_at:
-                    self._first_at = status.timestamp
-        if status is not None:
-            self._take(status)
+                self._take(update.status)
         return self._take_notes()
 
     def hear(self, status: TaskStatus) -> None:
