@@ -160,22 +160,27 @@ async def watch_silence(
     """Yield the updates of a stream; close it once `look` returns a task, which is then the last update.
 
     `look` is asked each time that the stream has been silent for SILENT_S while it is `doubted`: an agent may accept
-    the id of an event, and then send nothing that follows. The caller must close this.
+    the id of an event, and then send nothing that follows. No update waits for it. The caller must close this.
     """
     async with aclosing(updates):
         while True:
             turn = asyncio.ensure_future(anext(updates, None))
+            looking: asyncio.Future[Task | None] | None = None
             try:
                 while not turn.done():
                     await asyncio.wait((turn,), timeout=SILENT_S)
-                    found = None if turn.done() or not doubted() else await look()
-                    if found is not None and not turn.done():
+                    if turn.done() or not doubted():
+                        continue
+                    looking = asyncio.ensure_future(look())
+                    await asyncio.wait((turn, looking), return_when=asyncio.FIRST_COMPLETED)
+                    if not turn.done() and (found := looking.result()) is not None:
                         yield found
                         return
             finally:
-                if not turn.done():
-                    turn.cancel()
-                    await asyncio.wait((turn,))
+                if left := [each for each in (turn, looking) if each is not None and not each.done()]:
+                    for each in left:
+                        each.cancel()
+                    await asyncio.wait(left)
             update = turn.result()
             if update is None:
                 return
@@ -197,7 +202,8 @@ def _updates(
             task = await session.connection.get(known)
         except (A2AError, NoAnswer, HttpRefusal):
             return None  # the stream will find out as well
-        return task if task.status.state in TERMINAL | INTERRUPTED else None
+        asks = task_id or stream.fold.status is not None  # else it may be the question that the message answers
+        return task if task.status.state in (TERMINAL | INTERRUPTED if asks else TERMINAL) else None
 
     def doubted() -> bool:
         return resumed or stream.resumptions > 0 or stream.fold.status is None
