@@ -793,3 +793,20 @@ async def test_a_delegation_waits_for_an_absent_agent_no_longer_than_its_time() 
     async with house(Scripted(script), poll_s=1.0, retry_s=0.01) as h:
         served_of_late(h)
         assert text_of(await h.send()) == "agent other is served by no replica at present"
+
+
+@pytest.mark.parametrize("server", ["this replica", "another"])
+async def test_a_delegation_to_a_version_of_an_agent_is_refused_at_once(server: str) -> None:
+    """Replicas know such names, too, but no agent has one, so that nobody would ever take the task."""
+
+    async def script(run: Run) -> None:
+        with pytest.raises(DelegationFailed) as failed:
+            await run.delegate(order("agent@2"))
+        await say(run, failed.value.delegated.text)
+
+    async with house(Scripted(script), poll_s=1.0, retry_s=0.01) as h:
+        (here,) = await h.store.replicas.all()
+        name = here.id if server == "this replica" else server
+        await h.store.replicas.join(name, address="", agents=("agent", "agent@2"))
+        async with asyncio.timeout(5):
+            assert "agent@2" in text_of(await h.send())

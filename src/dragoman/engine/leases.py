@@ -27,7 +27,7 @@ from dragoman.engine.rules import (
 )
 from dragoman.engine.runs.registry import Runs
 from dragoman.engine.runs.run import RunPhase
-from dragoman.engine.served_agents import Served
+from dragoman.engine.served_agents import Served, is_version
 from dragoman.model.ids import Clock
 from dragoman.store.api import NO_REPLICAS, Refused, Store, StoreError
 from dragoman.store.replicas import Replica
@@ -282,7 +282,8 @@ class Neighbours:
             replicas = await self._store.replicas.all()
             here = self._leases.holder
             self._others = tuple(one for one in replicas if one.id != here)
-            self._agents = frozenset(name for one in self._others for name in one.agents)
+            served = frozenset(name for one in replicas for name in one.agents)
+            self._agents = frozenset(name for one in self._others for name in one.agents if not is_version(name))
             self._since_ms = min((one.started_ms for one in replicas), default=None)
-            self._absent = of_late - self._agents
+            self._absent = of_late - served
             self._until_s = loop.time() + FRESH_S

@@ -9,10 +9,18 @@ from dragoman.engine.api import Generation, Runner
 from dragoman.engine.switches import Switches
 from dragoman.model.errors import A2AError, AgentNotFound
 
+_AT = "@"
+"""Stands between an agent and its version. No id has it."""
+
 
 def version_name(agent: str, steps_version: str) -> str:
     """The name under which a version of an agent's code is served. No agent has it as its id."""
-    return f"{agent}@{steps_version}"
+    return f"{agent}{_AT}{steps_version}"
+
+
+def is_version(name: str) -> bool:
+    """Whether a name under which a replica serves something is that of a version, not of an agent."""
+    return _AT in name
 
 
 def served_names(runners: Iterable[Runner]) -> tuple[str, ...]:

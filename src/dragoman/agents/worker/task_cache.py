@@ -92,10 +92,12 @@ class CachedTask:
 
     def has_outcome(self, confirmed: Confirmed) -> bool:
         """Whether the log, as it is known here, has the answer or the outcome that the worker was given last."""
-        outcome = confirmed.outcome
-        if not outcome or self.lease is None or any(answer.message_id == outcome for answer in self.answers):
+        outcome = confirmed.outcome  # mostly the newest one
+        if not outcome or self.lease is None:
             return True
-        return any(delegated.task_id == outcome for delegated in self.view.delegated.values())
+        if any(answer.message_id == outcome for answer in reversed(self.answers)):
+            return True
+        return any(delegated.task_id == outcome for delegated in reversed(self.view.delegated.values()))
 
     def has(self, confirmed: Confirmed) -> bool:
         """Whether log and lease, as they are known here, have all that the worker knows of them."""
