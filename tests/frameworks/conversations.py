@@ -21,6 +21,8 @@ async def send(connection: Connection, text: str, before: Task | None = None, **
 class Anybody:
     """May write."""
 
+    outdated = False
+
     async def settle(self) -> None:
         """Nothing is under way."""
 
