@@ -108,15 +108,19 @@ async def test_sums_of_a_day_stop_at_the_highest_number_of_tokens(bench: Bench) 
     async with bench.store() as store:
         ids = ("t1", "t2", "t3")
         await asyncio.gather(*(store.create(new_task(task_id)) for task_id in ids))
-        most = Usage(TOKENS_MAX, TOKENS_MAX, TOKENS_MAX, (ModelUsage("m", TOKENS_MAX, 0, TOKENS_MAX),))
+        model = ModelUsage("m", TOKENS_MAX, 0, TOKENS_MAX, uncertain=TOKENS_MAX)
+        most = Usage(TOKENS_MAX, TOKENS_MAX, TOKENS_MAX, (model,))
         await asyncio.gather(*(store.append(ended(task_id, usage=most)) for task_id in ids[:2]))
         await store.append(ended(ids[2], usage=most))
+        spent = AnswerUsage("ann", "echo", START_MS + DAY_MS, used_by_answer(most, 1))
+        await store.remember(Dedupe(b"k", b"d", START_MS + 1000), message("yes"), spent)
         counted = by_model(await store.usage.days(TODAY, TODAY))
-        assert [(each.model, each.input_tokens, each.total_tokens) for each in counted] == [
-            ("", 0, 0),
-            ("m", TOKENS_MAX, TOKENS_MAX),
+        assert [(each.model, each.input_tokens, each.total_tokens, each.uncertain) for each in counted] == [
+            ("", 0, 0, 0),
+            ("m", TOKENS_MAX, TOKENS_MAX, TOKENS_MAX),
         ]
         assert sum(each.runs for each in counted) == len(ids)
+        assert {each.uncertain for each in await store.usage.days(TODAY + 1, TODAY + 1)} == {0, TOKENS_MAX}
         assert await store.usage.tokens("ann", TODAY) == TOKENS_MAX
 
 

@@ -209,7 +209,7 @@ WITH old AS MATERIALIZED (
     SELECT day, scope, model, '', 0, sum(runs), sum(tasks), sum(messages), sum(reported),
         least(sum(input_tokens), 9007199254740991), least(sum(output_tokens), 9007199254740991),
         least(sum(total_tokens), 9007199254740991), sum(duration_ms), least(sum(cached_tokens), 9007199254740991),
-        sum(uncertain), sum(waited_ms)
+        least(sum(uncertain), 9007199254740991), sum(waited_ms)
     FROM gone GROUP BY day, scope, model ORDER BY day, scope, model
     ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = usage_days.runs + excluded.runs,
         tasks = usage_days.tasks + excluded.tasks, messages = usage_days.messages + excluded.messages,
@@ -219,6 +219,7 @@ WITH old AS MATERIALIZED (
         total_tokens = least(usage_days.total_tokens + excluded.total_tokens, 9007199254740991),
         duration_ms = usage_days.duration_ms + excluded.duration_ms,
         cached_tokens = least(usage_days.cached_tokens + excluded.cached_tokens, 9007199254740991),
-        uncertain = usage_days.uncertain + excluded.uncertain, waited_ms = usage_days.waited_ms + excluded.waited_ms
+        uncertain = least(usage_days.uncertain + excluded.uncertain, 9007199254740991),
+        waited_ms = usage_days.waited_ms + excluded.waited_ms
 )
 SELECT count(*) FROM gone;

@@ -258,10 +258,10 @@ WHERE true OR num_nulls($4::bigint, $5::int[], $6::bigint[], $7::bytea[], $8::te
     SELECT u.day, d.scope, u.model, $8, $9, sum(u.runs), sum(u.tasks), sum(u.messages), sum(u.reported),
         least(sum(u.input_tokens), 9007199254740991), least(sum(u.output_tokens), 9007199254740991),
         least(sum(u.total_tokens), 9007199254740991), sum(u.duration_ms),
-        least(sum(u.cached_tokens), 9007199254740991), sum(u.uncertain), sum(u.waited_ms)
+        least(sum(u.cached_tokens), 9007199254740991), least(sum(u.uncertain), 9007199254740991), sum(u.waited_ms)
     FROM json_to_recordset($10::json) AS u (place int, day int, model text, runs int, tasks int, messages int, reported int,
         input_tokens bigint, output_tokens bigint, total_tokens bigint, duration_ms bigint, cached_tokens bigint,
-        uncertain int, waited_ms bigint)
+        uncertain bigint, waited_ms bigint)
     JOIN SOURCE d ON d.place = u.place
     GROUP BY u.day, d.scope, u.model ORDER BY u.day, d.scope, u.model
     ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = usage_days.runs + excluded.runs,
@@ -272,7 +272,8 @@ WHERE true OR num_nulls($4::bigint, $5::int[], $6::bigint[], $7::bytea[], $8::te
         total_tokens = least(usage_days.total_tokens + excluded.total_tokens, 9007199254740991),
         duration_ms = usage_days.duration_ms + excluded.duration_ms,
         cached_tokens = least(usage_days.cached_tokens + excluded.cached_tokens, 9007199254740991),
-        uncertain = usage_days.uncertain + excluded.uncertain, waited_ms = usage_days.waited_ms + excluded.waited_ms
+        uncertain = least(usage_days.uncertain + excluded.uncertain, 9007199254740991),
+        waited_ms = usage_days.waited_ms + excluded.waited_ms
 )/*:ends*/;
 
 -- name: bookings
@@ -366,7 +367,7 @@ WITH kept AS (
         u.input_tokens, u.output_tokens, u.total_tokens, u.duration_ms, u.cached_tokens, u.uncertain, u.waited_ms
     FROM json_to_recordset($7::json) AS u (day int, scope int, model text, runs int, tasks int, messages int, reported int,
         input_tokens bigint, output_tokens bigint, total_tokens bigint, duration_ms bigint, cached_tokens bigint,
-        uncertain int, waited_ms bigint)
+        uncertain bigint, waited_ms bigint)
     WHERE EXISTS (SELECT FROM kept) ORDER BY u.model
     ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = usage_days.runs + excluded.runs,
         tasks = usage_days.tasks + excluded.tasks, messages = usage_days.messages + excluded.messages,
@@ -376,7 +377,8 @@ WITH kept AS (
         total_tokens = least(usage_days.total_tokens + excluded.total_tokens, 9007199254740991),
         duration_ms = usage_days.duration_ms + excluded.duration_ms,
         cached_tokens = least(usage_days.cached_tokens + excluded.cached_tokens, 9007199254740991),
-        uncertain = usage_days.uncertain + excluded.uncertain, waited_ms = usage_days.waited_ms + excluded.waited_ms
+        uncertain = least(usage_days.uncertain + excluded.uncertain, 9007199254740991),
+        waited_ms = usage_days.waited_ms + excluded.waited_ms
 )
 SELECT true FROM kept;
 
@@ -387,10 +389,10 @@ INSERT INTO dragoman.usage_days (day, scope, model, replica, lane, runs, tasks, 
 SELECT u.day, u.scope, u.model, $2, $3::smallint, sum(u.runs), sum(u.tasks), sum(u.messages), sum(u.reported),
     least(sum(u.input_tokens), 9007199254740991), least(sum(u.output_tokens), 9007199254740991),
     least(sum(u.total_tokens), 9007199254740991), sum(u.duration_ms),
-    least(sum(u.cached_tokens), 9007199254740991), sum(u.uncertain), sum(u.waited_ms)
+    least(sum(u.cached_tokens), 9007199254740991), least(sum(u.uncertain), 9007199254740991), sum(u.waited_ms)
 FROM json_to_recordset($1::json) AS u (day int, scope int, model text, runs int, tasks int, messages int, reported int,
     input_tokens bigint, output_tokens bigint, total_tokens bigint, duration_ms bigint, cached_tokens bigint,
-    uncertain int, waited_ms bigint)
+    uncertain bigint, waited_ms bigint)
 GROUP BY u.day, u.scope, u.model ORDER BY u.day, u.scope, u.model
 ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = usage_days.runs + excluded.runs,
     tasks = usage_days.tasks + excluded.tasks, messages = usage_days.messages + excluded.messages,
@@ -400,7 +402,8 @@ ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = usage_days.r
     total_tokens = least(usage_days.total_tokens + excluded.total_tokens, 9007199254740991),
     duration_ms = usage_days.duration_ms + excluded.duration_ms,
     cached_tokens = least(usage_days.cached_tokens + excluded.cached_tokens, 9007199254740991),
-    uncertain = usage_days.uncertain + excluded.uncertain, waited_ms = usage_days.waited_ms + excluded.waited_ms;
+    uncertain = least(usage_days.uncertain + excluded.uncertain, 9007199254740991),
+    waited_ms = usage_days.waited_ms + excluded.waited_ms;
 
 -- name: request_cancel
 -- Mark that the task's run shall stop, unless the task has ended.

@@ -10,5 +10,5 @@ ON CONFLICT (day, scope, model, replica, lane) DO UPDATE SET runs = runs + exclu
     input_tokens = min(input_tokens + excluded.input_tokens, 9007199254740991),
     output_tokens = min(output_tokens + excluded.output_tokens, 9007199254740991),
     total_tokens = min(total_tokens + excluded.total_tokens, 9007199254740991), duration_ms = duration_ms + excluded.duration_ms,
-    cached_tokens = min(cached_tokens + excluded.cached_tokens, 9007199254740991), uncertain = uncertain + excluded.uncertain,
-    waited_ms = waited_ms + excluded.waited_ms;
+    cached_tokens = min(cached_tokens + excluded.cached_tokens, 9007199254740991),
+    uncertain = min(uncertain + excluded.uncertain, 9007199254740991), waited_ms = waited_ms + excluded.waited_ms;
