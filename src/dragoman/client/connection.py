@@ -180,7 +180,8 @@ class Connection:
     def begin_stream(self, operation: StreamMessage, *, traceparent: str | None = None) -> BegunStream | None:
         """Send the call of a stream at once, on a kept connection; None if anything has to be waited for before.
 
-        For callers who count microseconds: `task_stream` does everything else.
+        For callers who count microseconds: `task_stream` does everything else. Give it what is returned here, for the
+        same operation and `traceparent`, or close that: it holds the connection.
         """
         return self._endpoint.begin_stream(operation, CallHeaders(traceparent=traceparent))
 
