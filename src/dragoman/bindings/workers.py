@@ -381,7 +381,7 @@ def _decode(body: bytes, into: type[W], max_depth: int, max_values: int) -> W:
 
 
 def _confirmed(said: wire.Confirming) -> Confirmed:
-    """What the worker knows to be committed."""
+    """Return the words and answers that the worker knows to be committed."""
     return Confirmed(said.confirmed, said.heard) if said.confirmed or said.heard else NOTHING_CONFIRMED
 
 

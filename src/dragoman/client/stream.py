@@ -46,7 +46,7 @@ class TaskStream:
     without streams a send is answered once, and the task is then polled. `begun` is the call, if it has been sent.
     """
 
-    # What most streams never change is kept with the class.
+    # Values that most streams never change are kept with the class.
     resumptions = 0
     """How often the stream was resumed. Updates after that may repeat earlier ones, if a server was lost."""
     chunks = False

@@ -22,7 +22,7 @@ class Overspending:
         self._spending = spending
         self._errands = errands
         self._newest: dict[str, SpendingRun] = {}
-        """What reported last, by the tasks that are being weighed: each report of a worker is a run of its own here."""
+        """The newest report of each task that is being weighed: each report of a worker is a run of its own here."""
 
     def weigh(self, run: SpendingRun) -> None:
         """Weigh the reports of a run: now, or after those of the same task that are being weighed."""

@@ -164,7 +164,7 @@ class GetExtendedCard(Struct, frozen=True, kw_only=True):
 
 
 class Confirmed(Struct, frozen=True):
-    """What a worker knows to be committed under its lease. A failover may have lost it.
+    """The newest things that a worker knows to be committed under its lease. A failover may have lost them.
 
     `report` is the number of its newest report that was confirmed, 0 if none was. `outcome` is the id of the message
     that answered it last, or of the delegated task whose outcome it was given last; empty if there is none.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dragoman.agents.remote.agent import UpstreamAgent
-from dragoman.agents.remote.begun_send import begin_send
+from dragoman.agents.remote.begun_send import BegunSend, begin_send
 from dragoman.agents.remote.task import UpstreamTask
 from dragoman.engine.api import Ended
 from dragoman.engine.bounds import Bounds
@@ -197,16 +197,22 @@ async def test_of_any_other_answer_nothing_is_passed_on_before_the_other_way_rea
         assert (run.events, requests(there)) == await other_way(results)
 
 
+async def reads_the_rest(there: Answering, agent: UpstreamAgent, run: FakeRun, begun: BegunSend) -> None:
+    """Let the second half of the answer come: the task has all of it, from the same call."""
+    assert there.halves is not None
+    there.halves.set()
+    await carried_out(run, UpstreamTask(run, agent.pool, queues=False, headers=False, begun=begun))
+    assert [each.parts for each in run.record.artifacts] == [(Part(text="one"),)]
+    assert len(there.asked) == 1
+
+
 async def test_an_answer_that_comes_in_pieces_is_read_as_it_comes() -> None:
     async with warm(keeps=True) as (there, agent):
         there.halves = asyncio.Event()
         begun = begin_send(run := fresh(), agent.pool)
         assert begun is not None
         assert not await begun.pass_on()
-        there.halves.set()
-        await carried_out(run, UpstreamTask(run, agent.pool, queues=False, headers=False, begun=begun))
-        assert [each.parts for each in run.record.artifacts] == [(Part(text="one"),)]
-        assert len(there.asked) == 1
+        await reads_the_rest(there, agent, run, begun)
 
 
 async def test_a_call_whose_wait_was_canceled_goes_on() -> None:
@@ -215,10 +221,7 @@ async def test_a_call_whose_wait_was_canceled_goes_on() -> None:
         begun = begin_send(run := fresh(), agent.pool)
         assert begun is not None
         begun.stream.waiting.cancel()
-        there.halves.set()
-        await carried_out(run, UpstreamTask(run, agent.pool, queues=False, headers=False, begun=begun))
-        assert [each.parts for each in run.record.artifacts] == [(Part(text="one"),)]
-        assert len(there.asked) == 1
+        await reads_the_rest(there, agent, run, begun)
 
 
 async def test_a_run_that_ends_here_gives_its_call_up() -> None:

@@ -221,7 +221,7 @@ class UpstreamTask:
 
     def _do(self, command: exchange.ExchangeCommand) -> Coroutine[Any, Any, exchange.ExchangeEvent | None]:
         """Carry out a command, and return the event that it leads to, if any. Raises Ended."""
-        if type(command) is exchange.SendMessageNow:  # without a coroutine more, for every message
+        if type(command) is exchange.SendMessageNow:  # without another coroutine, since every message comes here
             return self._send()
         return self._end(command.status) if type(command) is exchange.EndRun else self._do_other(command)
 
